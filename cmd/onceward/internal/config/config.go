@@ -131,6 +131,7 @@ type Handler struct {
 type Statement struct {
 	SQL  *sqltext.Statement
 	Rows int // how many rows it must affect; negative: any number
+	Line int // of run
 }
 
 // Param is a named parameter of the statements.
@@ -142,6 +143,11 @@ type Param struct {
 // Errorf is an error about a field, such as "setup" or "consumers[0].source".
 func (c *Config) Errorf(field, format string, args ...any) error {
 	return &Error{File: c.File, Line: c.lines[field], Field: field, What: fmt.Sprintf(format, args...)}
+}
+
+// ErrorAt is Errorf for a field of a list, whose line the caller knows.
+func (c *Config) ErrorAt(line int, field, format string, args ...any) error {
+	return &Error{File: c.File, Line: line, Field: field, What: fmt.Sprintf(format, args...)}
 }
 
 // Field is the full name of one of a consumer's fields, for [Config.Errorf].
@@ -185,7 +191,7 @@ func (c *Config) read(root *node, storeOnly bool) {
 		}
 	}
 	root.each(readers)
-	if !stored {
+	if !stored && root.isMapping() {
 		root.doc.fault(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
 	}
 	if consumers {

@@ -199,7 +199,7 @@ func (h *Handler) readStatement(n *node) {
 	ran := false
 	n.each(map[string]func(*node){
 		"run": func(v *node) {
-			ran = true
+			ran, s.Line = true, v.line
 			text, ok := v.text()
 			if !ok {
 				return
@@ -212,8 +212,11 @@ func (h *Handler) readStatement(n *node) {
 		},
 		"rows": intTo(&s.Rows, 0, 1<<30),
 	})
-	if !ran {
+	switch {
+	case !ran && n.isMapping():
 		n.fault("run is missing")
+	case s.SQL != nil && s.Rows >= 0 && !s.SQL.Writes():
+		n.fault("rows has a meaning for INSERT, UPDATE and DELETE only, not for %s; remove it", s.SQL.Verb)
 	}
 	h.Statements = append(h.Statements, s)
 }
@@ -244,7 +247,7 @@ func (h *Handler) checkParams(sql, params *node) {
 			known := slices.ContainsFunc(h.Params, func(p Param) bool { return p.Name == name })
 			if !known && !used[name] {
 				item := sql.list()[i]
-				sql.doc.fault(item.line, item.path+".run", "uses :%s, which handler.params does not define; add \"%s: $.%s\"", name, name, name)
+				sql.doc.fault(s.Line, item.path+".run", "uses :%s, which handler.params does not define; add \"%s: $.%s\"", name, name, name)
 			}
 			used[name] = true
 		}

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 	"github.com/onceward/onceward"
 	"github.com/onceward/onceward/internal/jsonpath"
 )
@@ -75,7 +78,7 @@ func durationTo(dst *time.Duration) func(*node) {
 		if !ok {
 			return
 		}
-		d, err := parseDuration(s)
+		d, err := ParseDuration(s)
 		if err != nil {
 			n.fault("%v", err)
 			return
@@ -95,8 +98,8 @@ func retentionTo(dst *time.Duration) func(*node) {
 	}
 }
 
-// parseDuration reads a positive duration: 90s, 1h30m, 30d.
-func parseDuration(s string) (time.Duration, error) {
+// ParseDuration reads a positive duration: 90s, 1h30m, 30d.
+func ParseDuration(s string) (time.Duration, error) {
 	bad := fmt.Errorf("%s is not a duration like 90s, 720h or 30d", strconv.Quote(s))
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
@@ -145,6 +148,10 @@ func pick(n *node) (Pick, bool) {
 	if !ok {
 		return Pick{}, false
 	}
+	if s == "" {
+		n.fault("a value is missing")
+		return Pick{}, false
+	}
 	if name, is := strings.CutPrefix(s, "header:"); is {
 		if name == "" {
 			n.fault("the header's name is missing")
@@ -161,4 +168,35 @@ func pick(n *node) (Pick, bool) {
 		return Pick{Path: &p}, true
 	}
 	return Pick{Constant: s}, true
+}
+
+// ParseID reads what id takes in a config file, given as one value or as the parts of a list.
+func ParseID(values []string) (ID, error) {
+	d := &document{env: func(string) (string, bool) { return "", false }}
+	var k Consumer
+	switch len(values) {
+	case 0:
+		return ID{}, errors.New("a value is missing")
+	case 1:
+		k.readID(d.scalar(values[0]))
+	default:
+		varies := false
+		for _, v := range values {
+			p, ok := pick(d.scalar(v))
+			k.ID.Parts = append(k.ID.Parts, p)
+			varies = varies || ok && p.Constant == ""
+		}
+		if !varies && len(d.faults) == 0 {
+			return ID{}, errors.New("no part is a JSON path, so every message would have the same id")
+		}
+	}
+	if len(d.faults) > 0 {
+		return ID{}, errors.New(d.faults[0].What)
+	}
+	return k.ID, nil
+}
+
+// scalar is a value that stands in no file.
+func (d *document) scalar(text string) *node {
+	return &node{doc: d, ast: ast.String(token.New(text, text, &token.Position{}))}
 }

@@ -164,3 +164,22 @@ type place struct {
 }
 
 func (p place) String() string { return fmt.Sprintf("%s:%d", p.from, p.line) }
+
+// EachLine calls f for every line of r, until f or r fails. A line over the limit is an error.
+func EachLine(r io.Reader, f func(number int64, body []byte) error) error {
+	ls := newLines(r, 0, 0)
+	for {
+		l, err := ls.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case l.size > 0:
+			return fmt.Errorf("line %d has %d bytes, more than the limit of %d", l.number, l.size, ls.limit)
+		}
+		if err := f(l.number, l.body); err != nil {
+			return err
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 type Statement struct {
 	Text string   // with ? in place of each :name
 	Args []string // the name behind each ?, in order; a name used twice is here twice
+	Verb string   // the first word, in capitals
 }
 
 // forbidden are first words of statements that a handler must not run, since the transaction is not
@@ -35,13 +36,23 @@ func Parse(text string) (*Statement, error) {
 	if p.first == "" {
 		return nil, errors.New("there is no statement here")
 	}
-	if cure, bad := forbidden[strings.ToUpper(p.first)]; bad {
+	verb := strings.ToUpper(p.first)
+	if cure, bad := forbidden[verb]; bad {
 		if cure == "" {
 			cure = "the transaction is begun and committed for the handler, together with the record that the message is done"
 		}
-		return nil, fmt.Errorf("%s is not for handlers: %s", strings.ToUpper(p.first), cure)
+		return nil, fmt.Errorf("%s is not for handlers: %s", verb, cure)
 	}
-	return &Statement{Text: strings.TrimSpace(p.out.String()), Args: p.args}, nil
+	return &Statement{Text: strings.TrimSpace(p.out.String()), Args: p.args, Verb: verb}, nil
+}
+
+// Writes reports whether the statement says how many rows it has changed.
+func (s *Statement) Writes() bool {
+	switch s.Verb {
+	case "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "MERGE":
+		return true
+	}
+	return false
 }
 
 type parser struct {
