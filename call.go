@@ -11,15 +11,47 @@ import (
 
 // isolation lets a message that may be the one which killed the process run with no other handler
 // active in this process: if it kills again, only its own count of starts has grown.
-var isolation sync.RWMutex
+var isolation = newExclusion()
 
-func isolate(alone bool) (unlock func()) {
+// exclusion is a read-write lock in which writers go first. Unlike sync.RWMutex, waiting for it lets
+// time go on in a testing/synctest bubble.
+type exclusion struct {
+	mu             sync.Mutex
+	changed        *sync.Cond
+	shared         int
+	alone, waiting int
+}
+
+func newExclusion() *exclusion {
+	e := &exclusion{}
+	e.changed = sync.NewCond(&e.mu)
+	return e
+}
+
+// lock enters, alone or with others that did not ask to be alone.
+func (e *exclusion) lock(alone bool) (unlock func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := &e.shared
 	if alone {
-		isolation.Lock()
-		return isolation.Unlock
+		n = &e.alone
+		e.waiting++
+		for e.shared+e.alone > 0 {
+			e.changed.Wait()
+		}
+		e.waiting--
+	} else {
+		for e.alone+e.waiting > 0 {
+			e.changed.Wait()
+		}
 	}
-	isolation.RLock()
-	return isolation.RUnlock
+	*n++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		*n--
+		e.changed.Broadcast()
+	}
 }
 
 var (

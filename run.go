@@ -116,7 +116,7 @@ func (r *run) consume() error {
 	beside.Go(r.runRetries)
 	beside.Go(r.runTidy)
 
-	if err := r.sessions(); err == nil || errors.Is(err, errEnded) {
+	if err := r.sessions(); err == nil || errors.Is(err, errEnded) || errors.Is(err, errStopping) {
 		r.stop(err)
 	} else {
 		r.halt(err)
