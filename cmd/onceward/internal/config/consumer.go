@@ -282,15 +282,21 @@ func (k *Consumer) check(n *node, seen map[string]bool) {
 	if k.Guarantee == EffectivelyOnce && k.Source.Kind != Queue && k.Source.Kind != "" && !seen["id"] {
 		n.doc.fault(line("source"), n.path+".id", "missing: lines of %s carry no message id of their own; use a JSON path such as $.id, or content", k.Source.Kind)
 	}
+	if k.Guarantee == EffectivelyOnce && k.Source.Kind == File && s.Retention > 0 {
+		n.doc.fault(line("retention"), n.path+".retention", "a file is read from its start each time, so its messages must be remembered for ever; write forever, or leave it out")
+	}
+	if k.Guarantee == AtMostOnce && k.Source.Kind == File && s.Lanes > 1 {
+		n.doc.fault(line("lanes"), n.path+".lanes", "a file is read in order under at-most-once; remove it")
+	}
 	if k.Guarantee == AtMostOnce || k.Guarantee == AtLeastOnce {
-		for _, name := range []string{"retention", "mismatch"} {
+		for _, name := range []string{"retention", "mismatch", "keep_order"} {
 			if seen[name] {
-				n.doc.fault(line(name), n.path+"."+name, "has no effect under %s, which remembers no finished messages; remove it", k.Guarantee)
+				n.doc.fault(line(name), n.path+"."+name, "has no effect under %s, which has no record of finished messages; remove it", k.Guarantee)
 			}
 		}
 	}
 	if k.Guarantee == AtMostOnce {
-		for _, name := range []string{"attempts", "backoff", "keep_order", "id"} {
+		for _, name := range []string{"attempts", "backoff", "id"} {
 			if seen[name] {
 				n.doc.fault(line(name), n.path+"."+name, "has no effect under at-most-once, which never tries again; remove it")
 			}

@@ -106,7 +106,7 @@ func (c *Consumer) source(p *Params) onceward.Source {
 	case config.File:
 		f := sources.NewFile(s.Path, s.Name)
 		if c.Config.Guarantee != config.EffectivelyOnce {
-			f = sources.NewResumingFile[*sql.Tx](s.Path, s.Name, p.Store)
+			f = sources.NewResumingFile[*sql.Tx](s.Path, s.Name, p.Store, c.Config.Guarantee == config.AtMostOnce)
 		}
 		c.Progress = f.Progress()
 		return f
@@ -151,6 +151,9 @@ func settings(p *Params, k *config.Consumer) *onceward.Config {
 	}
 	if k.Key != nil {
 		c.Key = func(m *onceward.Message) (string, error) { return pick(k.Key, m) }
+	}
+	if k.Guarantee == config.EffectivelyOnce && k.Source.Kind == config.Stdin && s.Retention == 0 {
+		c.Retention = onceward.Forever // the same text can be piped in again at any time
 	}
 	if s.Mismatch == "duplicate" {
 		c.Mismatch = onceward.MismatchDuplicate

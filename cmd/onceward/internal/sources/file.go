@@ -21,6 +21,7 @@ import (
 type File struct {
 	path, name string
 	offsets    offsets // nil: read from the start
+	inOrder    bool
 	progress   Progress
 }
 
@@ -35,18 +36,19 @@ func (p *Progress) Bytes() (done, total int64) { return p.done.Load(), p.total.L
 func NewFile(path, name string) *File { return &File{path: path, name: name} }
 
 // NewResumingFile is NewFile that goes on where the consumer has finished, as kept in store: for
-// guarantees that keep no inbox.
-func NewResumingFile[TTx any](path, name string, store PositionStore[TTx]) *File {
-	return &File{path: path, name: name, offsets: storedOffsets[TTx]{store}}
+// guarantees that keep no inbox. With inOrder the offset is stored before Settle returns, for
+// at-most-once; lines must then be settled in their order.
+func NewResumingFile[TTx any](path, name string, store PositionStore[TTx], inOrder bool) *File {
+	return &File{path: path, name: name, offsets: storedOffsets[TTx]{store}, inOrder: inOrder}
 }
 
 func (f *File) String() string { return "file:" + f.name }
 
 // Capabilities says that a file read from the start repeats its messages for ever, and that one that
-// goes on repeats what was not settled.
+// goes on repeats what was not settled, and knows which of it may have been started.
 func (f *File) Capabilities() onceward.Capabilities {
 	if f.offsets != nil {
-		return onceward.Capabilities{}
+		return onceward.Capabilities{Hints: true}
 	}
 	return onceward.Capabilities{Horizon: onceward.Forever}
 }
@@ -85,7 +87,7 @@ func (f *File) open(ctx context.Context, file *os.File, p onceward.SubscribePara
 	s.progress.total.Store(info.Size())
 	var at, number int64
 	if f.offsets != nil {
-		s.keep, err = takeOver(ctx, f.offsets, p.Consumer, log)
+		s.keep, err = takeOver(ctx, f.offsets, p, log, f.inOrder)
 		if err != nil {
 			return nil, err
 		}

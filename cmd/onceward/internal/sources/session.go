@@ -45,7 +45,9 @@ func (s *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, e
 		s.progress.done.Store(l.next)
 	}
 	if s.keep != nil {
-		s.keep.delivered(ins)
+		if err := s.keep.delivered(ins); err != nil {
+			return nil, err
+		}
 	}
 	return ins, nil
 }
@@ -76,4 +78,9 @@ func (s *session) Settle(ctx context.Context, xs ...onceward.Settlement) error {
 }
 
 // Close closes the file. What is not settled comes again with the next session.
-func (s *session) Close(context.Context) error { return s.close() }
+func (s *session) Close(ctx context.Context) error {
+	if s.keep == nil {
+		return s.close()
+	}
+	return errors.Join(s.keep.close(ctx), s.close())
+}

@@ -35,10 +35,8 @@ func NewStdin(r io.Reader) *Stdin {
 
 func (s *Stdin) String() string { return "stdin" }
 
-// Capabilities says that a message may come again at any time, if the stream repeats it.
-func (s *Stdin) Capabilities() onceward.Capabilities {
-	return onceward.Capabilities{Horizon: onceward.Forever}
-}
+// Capabilities says that the stream does nothing by itself. Whoever feeds it may repeat messages.
+func (s *Stdin) Capabilities() onceward.Capabilities { return onceward.Capabilities{} }
 
 // Progress tells how many bytes have been read; the total is not known.
 func (s *Stdin) Progress() *Progress { return &s.progress }
