@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward"
+	"github.com/onceward/onceward/internal/storequeue"
 )
 
 func check(queue string, m *onceward.Message) error {
@@ -185,3 +186,7 @@ func (s *Store) nextDue(queue string) time.Duration {
 	}
 	return wait
 }
+
+// Queue returns the named queue as a source: what a program puts or appends there, consumers of any
+// kind can read. One that uses this store takes the message in its effect's transaction.
+func (s *Store) Queue(name string) onceward.StoreQueue { return storequeue.New(s, name) }
