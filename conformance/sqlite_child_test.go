@@ -1,0 +1,3 @@
+package conformance
+
+func childProcess() func() { return nil }

@@ -1,0 +1,130 @@
+package sqlstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/onceward/onceward"
+)
+
+// Migration is one step of the tables' history.
+type Migration struct {
+	Version int
+	Name    string
+	// Up is the SQL that leads from the version before to this one, and records it: statements that
+	// each end in ";\n", to be run in one transaction.
+	Up string
+}
+
+// Migrations returns every migration of a dialect, now "sqlite", in order and without a connection,
+// for those who run SQL with a tool of their own. A nil config is the default one.
+func Migrations(dialect string, c *Config) ([]Migration, error) {
+	config, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if dialect != "sqlite" {
+		return nil, fmt.Errorf("onceward: sqlstore knows no dialect %s, only sqlite", onceward.Quote(dialect))
+	}
+	return (*sqlite)(nil).migrations(config.Prefix)
+}
+
+func readMigrations(files embed.FS, dir string, fill *strings.Replacer) ([]Migration, error) {
+	es, err := files.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	ms := make([]Migration, len(es))
+	for i, e := range es {
+		text, err := files.ReadFile(dir + "/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		number, name, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".sql"), "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
+			return nil, fmt.Errorf("onceward: migration %s is not number %d", e.Name(), i+1)
+		}
+		ms[i] = Migration{Version: i + 1, Name: name, Up: fill.Replace(string(text))}
+	}
+	return ms, nil
+}
+
+// Migrate creates the tables, or brings them up to date, in one transaction. It does nothing where
+// they are; several processes may run it at once. Tables of a newer version are left alone, with an
+// error that wraps [onceward.ErrNoSchema]. On SQLite it also sets the file's journal mode to WAL.
+func (s *Store) Migrate(ctx context.Context) error {
+	ms, err := s.dialect.migrations(s.config.Prefix)
+	if err != nil {
+		return err
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	defer conn.Close() //nolint:errcheck // a connection goes back to the pool
+	err = s.dialect.migrate(ctx, conn, func() error {
+		have, err := s.version(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if have > len(ms) {
+			return wrongVersion(s, have, len(ms))
+		}
+		for _, m := range ms[have:] {
+			if err := apply(ctx, conn, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return s.fail(ctx, err)
+}
+
+func apply(ctx context.Context, conn querier, m Migration) error {
+	for stmt := range strings.SplitSeq(m.Up, ";\n") {
+		if strings.TrimSpace(stmt) == "" {
+			continue
+		}
+		if _, err := conn.ExecContext(ctx, stmt); err != nil {
+			return fmt.Errorf("onceward: migration %d, %s: %w", m.Version, m.Name, err)
+		}
+	}
+	return nil
+}
+
+// SchemaVersion returns the version of the tables in the database, 0 if there are none, and the one
+// that this program needs.
+func (s *Store) SchemaVersion(ctx context.Context) (have, want int, err error) {
+	ms, err := s.dialect.migrations(s.config.Prefix)
+	if err != nil {
+		return 0, 0, err
+	}
+	have, err = s.version(ctx, s.db)
+	return have, len(ms), s.fail(ctx, err)
+}
+
+func (s *Store) version(ctx context.Context, q querier) (have int, err error) {
+	var tables int
+	if err := q.QueryRowContext(ctx, s.sql.HasSchema).Scan(&tables); err != nil || tables == 0 {
+		return 0, err
+	}
+	err = q.QueryRowContext(ctx, s.sql.Version).Scan(&have)
+	return have, err
+}
+
+// failRead is fail for methods that begin no transaction, which would have found out by itself that
+// the tables are missing.
+func (s *Store) failRead(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return s.fail(ctx, err)
+	}
+	have, want, other := s.SchemaVersion(ctx)
+	if other == nil && have != want {
+		return errors.Join(wrongVersion(s, have, want), err)
+	}
+	return s.fail(ctx, err)
+}

@@ -1,0 +1,249 @@
+// Package sqlstore keeps an inbox, queues and positions in a database that is reached through
+// database/sql. It imports no driver: the program brings its own.
+//
+//	db, err := sql.Open("sqlite", "file:payments.db")
+//	store, err := sqlstore.SQLite(db, nil)
+//	err = store.Migrate(ctx)
+//
+// A handler gets the *[sql.Tx] that its message is claimed in. It must not end it.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward"
+)
+
+// Config tunes a store. Nil and the zero value are ready to use.
+type Config struct {
+	// Prefix starts the names of the store's tables: a lower-case letter or '_', then at most 30
+	// more of these or digits. Defaults to "onceward_".
+	Prefix string
+	// LockTimeout is how long a transaction waits for another one: for SQLite's writer lock, or for
+	// a claim of the same message. Defaults to 2 s.
+	LockTimeout time.Duration
+}
+
+var goodPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,30}$`)
+
+func (c *Config) withDefaults() (Config, error) {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	if d.Prefix == "" {
+		d.Prefix = "onceward_"
+	}
+	if d.LockTimeout == 0 {
+		d.LockTimeout = 2 * time.Second
+	}
+	if !goodPrefix.MatchString(d.Prefix) {
+		return d, fmt.Errorf("onceward: sqlstore.Config.Prefix %s must match %s", onceward.Quote(d.Prefix), goodPrefix)
+	}
+	if d.LockTimeout < 0 {
+		return d, errors.New("onceward: sqlstore.Config.LockTimeout must not be negative")
+	}
+	return d, nil
+}
+
+// Store is a store in a database. Its methods are safe for concurrent use. It opens no connection of
+// its own, holds at most one of db's at a time per call, and needs no closing: close db.
+type Store struct {
+	db       *sql.DB
+	config   Config
+	dialect  dialect
+	sql      *statements
+	prepared prepared
+	notify   notifier
+	guarded  atomic.Int32 // 0: not known yet, 1: yes, 2: no
+	running  sync.Map     // *sql.Tx of InTx -> *transaction
+	nums     sync.Map     // consumer -> int64, committed ones only
+	hands    hands
+}
+
+var _ onceward.Store[*sql.Tx] = (*Store)(nil)
+
+// dialect is what differs between databases beside the statements.
+type dialect interface {
+	name() string
+	statements(prefix string) *statements
+	migrations(prefix string) ([]Migration, error)
+	// enter waits for what must be had before a connection is taken, and returns how to leave.
+	enter(ctx context.Context) (leave func(), err error)
+	// begin begins a transaction on conn that can write. It returns an error as classify does.
+	begin(ctx context.Context, conn *sql.Conn, lock func(context.Context, *sql.Tx) error) (*sql.Tx, error)
+	// migrate runs fn on conn, alone among all processes and in one transaction.
+	migrate(ctx context.Context, conn *sql.Conn, fn func() error) error
+	// guard finds the means to refuse commits on conn; nil if there are none.
+	guard(conn *sql.Conn) *guard
+	// durable refuses a connection on which a commit does not outlive a power cut.
+	durable(ctx context.Context, conn *sql.Conn) error
+	errorClasses
+}
+
+// errorClasses sorts errors of the driver.
+type errorClasses interface {
+	// class is ErrConflict, ErrUnavailable, ErrNoSchema or nil; permanent if no waiting can help.
+	class(err error) (class error, permanent bool)
+	// commitClass is class for an error of COMMIT, where ErrInDoubt is the answer unless the code
+	// says that nothing was committed; nil then.
+	commitClass(err error) error
+	// endsTx reports whether err is one on which the database rolls the whole transaction back.
+	endsTx(err error) bool
+}
+
+func open(db *sql.DB, d dialect, config Config) *Store {
+	return &Store{db: db, config: config, dialect: d, sql: d.statements(config.Prefix)}
+}
+
+// String names the store for logs.
+func (s *Store) String() string { return s.dialect.name() + " tables " + s.config.Prefix + "*" }
+
+// fail gives err its class, as every method returns it. ctx's own end is not the store's fault.
+func (s *Store) fail(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	class, permanent := s.dialect.class(err)
+	if class != nil && !errors.Is(err, class) {
+		err = fmt.Errorf("%w: %w", class, err)
+	}
+	if permanent && !onceward.IsPermanent(err) {
+		err = onceward.Permanent(err)
+	}
+	return err
+}
+
+// Ready performs a trivial write. It refuses, permanently, a database that is read-only, one whose
+// tables are missing or of another version, and a connection on which a commit may be lost by a
+// power cut, for an acknowledged message would be lost with it.
+func (s *Store) Ready(ctx context.Context) error {
+	have, want, err := s.SchemaVersion(ctx)
+	if err != nil {
+		return s.unready(ctx, err)
+	}
+	if have != want {
+		return wrongVersion(s, have, want)
+	}
+	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
+		if err := s.dialect.durable(ctx, t.conn); err != nil {
+			return err
+		}
+		_, err := t.tx.ExecContext(ctx, s.sql.Beat)
+		return err
+	})
+	return s.unready(ctx, err)
+}
+
+func (s *Store) unready(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || onceward.IsPermanent(err) || errors.Is(err, onceward.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", onceward.ErrUnavailable, err)
+}
+
+func wrongVersion(s *Store, have, want int) error {
+	what := "are missing"
+	switch {
+	case have > want:
+		what = fmt.Sprintf("are of version %d, and this program knows %d: it is too old", have, want)
+	case have > 0:
+		what = fmt.Sprintf("are of version %d, and this program needs %d", have, want)
+	}
+	return onceward.Permanent(fmt.Errorf("%w: %s %s", onceward.ErrNoSchema, s, what))
+}
+
+// Guarded reports whether the driver gives a means to refuse a handler's own commit. It may open a
+// connection the first time it is called.
+func (s *Store) Guarded() bool {
+	if g := s.guarded.Load(); g != 0 {
+		return g == 1
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.LockTimeout)
+	defer cancel()
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // a connection goes back to the pool
+	return s.probe(conn) != nil
+}
+
+func (s *Store) probe(conn *sql.Conn) *guard {
+	g := s.dialect.guard(conn)
+	if g != nil {
+		s.guarded.Store(1)
+	} else {
+		s.guarded.Store(2)
+	}
+	return g
+}
+
+// prepared keeps statements that are worth it. One can be prepared only while no connection is held,
+// for the pool may have a single one: a transaction notes what it misses, and it is prepared after.
+type prepared struct {
+	mu     sync.Mutex
+	stmts  map[string]*sql.Stmt
+	wanted []string
+}
+
+const maxPrepared = 64
+
+func (p *prepared) get(ctx context.Context, tx *sql.Tx, text string) *sql.Stmt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st := p.stmts[text]; st != nil {
+		return tx.StmtContext(ctx, st)
+	}
+	if len(p.stmts)+len(p.wanted) < maxPrepared {
+		p.wanted = append(p.wanted, text)
+	}
+	return nil
+}
+
+func (p *prepared) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) (sql.Result, error) {
+	if st := p.get(ctx, tx, text); st != nil {
+		return st.ExecContext(ctx, args...)
+	}
+	return tx.ExecContext(ctx, text, args...)
+}
+
+// prepare prepares what was missed. Failing is harmless: the text is run as it is.
+func (p *prepared) prepare(ctx context.Context, db *sql.DB) {
+	p.mu.Lock()
+	wanted := p.wanted
+	p.wanted = nil
+	p.mu.Unlock()
+	if len(wanted) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // a busy pool is no reason to wait
+	defer cancel()
+	for _, text := range wanted {
+		st, err := db.PrepareContext(ctx, text)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		if p.stmts == nil {
+			p.stmts = map[string]*sql.Stmt{}
+		}
+		if p.stmts[text] == nil {
+			p.stmts[text], st = st, nil
+		}
+		p.mu.Unlock()
+		if st != nil {
+			_ = st.Close()
+		}
+	}
+}
