@@ -1,6 +1,7 @@
 package onceward
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding"
 	"encoding/binary"
@@ -206,6 +207,14 @@ func noID(in *Incoming) string {
 		h.Write(in.Body)
 	}
 	return string(h.Sum([]byte{formNoID}))
+}
+
+// AnonymousID is a new stored form for a row whose message has no id: no other row has it.
+func AnonymousID() string {
+	b := make([]byte, 33)
+	b[0] = formNoID
+	rand.Read(b[1:]) //nolint:errcheck // never fails
+	return string(b)
 }
 
 // Fingerprint tells two bodies apart that came under the same id: the first eight bytes of the

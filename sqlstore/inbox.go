@@ -254,10 +254,15 @@ func (c *claim) tidy(ctx context.Context) error {
 // Attempt counts a start of a handler. See [onceward.Inbox].
 func (s *Store) Attempt(ctx context.Context, consumer string, r onceward.Record) (n int, err error) {
 	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		if r.Row == nil {
-			return t.tx.QueryRowContext(ctx, s.sql.CountAttempt, []byte(consumer), []byte(r.ID)).Scan(&n)
-		}
-		err := t.tx.QueryRowContext(ctx, s.sql.CountRowAttempt, r.Row.Seq, r.Row.Fence).Scan(&n)
+		return t.tx.QueryRowContext(ctx, s.sql.CountAttempt, []byte(consumer), []byte(r.ID)).Scan(&n)
+	})
+	return n, err
+}
+
+// Start counts a start of a handler with a leased row. See [onceward.Queue].
+func (s *Store) Start(ctx context.Context, row onceward.Row) (n int, err error) {
+	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
+		err := t.tx.QueryRowContext(ctx, s.sql.CountRowAttempt, row.Seq, row.Fence).Scan(&n)
 		if errors.Is(err, sql.ErrNoRows) {
 			return onceward.ErrLeaseLost
 		}

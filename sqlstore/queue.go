@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
@@ -143,7 +142,7 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 			if e.Queue != onceward.Retries {
 				return onceward.ErrNoID
 			}
-			rs[i].id = bodyID(e.Message.Body)
+			rs[i].id = onceward.AnonymousID()
 		}
 	}
 	if len(rs) == 0 {
@@ -158,12 +157,6 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 		}
 		return nil
 	})
-}
-
-// bodyID is the stored form for a message without an id.
-func bodyID(body []byte) string {
-	sum := sha256.Sum256(body)
-	return "\x02" + string(sum[:])
 }
 
 // Lease takes rows that are due. See [onceward.Queue]. Where nothing is due it only reads.
