@@ -139,7 +139,10 @@ func liveFor(t *testing.T, bin, dir string, d time.Duration) {
 		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
-		_ = <-ended // says that it was killed
+		var killed *exec.ExitError
+		if err := <-ended; err != nil && !errors.As(err, &killed) {
+			t.Fatal(err)
+		}
 	case err := <-ended:
 		if err != nil {
 			t.Fatalf("the program ended by itself: %v\n%s", err, stderr.String())
