@@ -15,6 +15,8 @@ const (
 	Forever   time.Duration = -1
 )
 
+const defaultRetention = 30 * 24 * time.Hour
+
 // Config tunes a consumer. Nil and the zero value are ready to use. A field that has no effect under
 // the consumer's guarantee is an error.
 type Config struct {

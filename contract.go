@@ -52,6 +52,9 @@ type Incoming struct {
 	Position Position
 	// Redelivered says that a handler may have started with this message before.
 	Redelivered bool
+	// Attempts is how many starts of the handler the source knows of: the Settlement.Attempts that
+	// came with the last Requeue, 0 if it keeps none.
+	Attempts int
 	// Row is set by a source that is a queue of a store.
 	Row *Row
 	// Receipt is the session's own. If it has a String method, a dead letter quotes it as the place
@@ -62,9 +65,10 @@ type Incoming struct {
 // Settlement is what became of a delivery.
 type Settlement struct {
 	Incoming
-	Verdict Verdict
-	After   time.Duration // Requeue: not before
-	Reason  error         // Reject: why
+	Verdict  Verdict
+	After    time.Duration // Requeue: not before
+	Attempts int           // Requeue: for the next Incoming.Attempts, if the source can keep it
+	Reason   error         // Reject: why
 }
 
 // Verdict says what a source, or a queue, is to do with a delivery.
@@ -73,7 +77,7 @@ type Verdict uint8
 // The verdicts.
 const (
 	Ack     Verdict = iota + 1 // done: forget it
-	Requeue                    // deliver it again, uncharged, after Settlement.After
+	Requeue                    // deliver it again, after Settlement.After
 	Reject                     // dead-letter it
 )
 
@@ -183,8 +187,8 @@ type Inbox[TTx any] interface {
 	// not parked, writes the row, and gives the claim back. See [Parking].
 	Park(ctx context.Context, consumer string, ps []Parking) ([]Found, error)
 	// Attempt counts durably that a handler is about to start with a message that may be a repeat,
-	// and returns how many starts have been counted, this one included. With r.Row the count is the
-	// row's ([ErrLeaseLost] if it is lost); otherwise it is kept until the message is done or parked.
+	// and returns how many starts have been counted, this one included. The count is kept until the
+	// message is done or parked. A message with a Row is counted by [Queue].Start instead.
 	Attempt(ctx context.Context, consumer string, r Record) (int, error)
 	// Recorded looks up which messages are in the inbox. It decides nothing: a claim does.
 	Recorded(ctx context.Context, consumer string, rs []Record) ([]bool, error)
@@ -272,11 +276,16 @@ type Positions[TTx any] interface {
 // Queue is the messages that wait in a store: those a program puts into named queues, and, in the
 // queue [Retries], those that consumers have put aside.
 type Queue interface {
-	// Put writes entries; one whose id waits there already is left alone.
+	// Put writes entries; one whose id waits there already (in the queue Retries: with the same
+	// consumer and fingerprint) is left alone. In the queue Retries a message may have no id; such a
+	// one is always written. Elsewhere that is [ErrNoID].
 	Put(ctx context.Context, es ...Entry) error
 	// Lease takes up to p.Max rows that are due, oldest first, for p.For: until then, or until
 	// Finish, nobody else gets them.
 	Lease(ctx context.Context, p LeaseParams) ([]Leased, error)
+	// Start counts durably that a handler is about to start with a leased row, and returns how many
+	// starts have been counted, this one included; [ErrLeaseLost] if the row is not ours any more.
+	Start(ctx context.Context, row Row) (int, error)
 	// Finish says what became of leased rows: Ack deletes, Requeue makes the row due again after
 	// After, Reject makes it a dead letter. It does what it can, and returns [ErrLeaseLost] if some
 	// were no longer leased with that fence; those are untouched.
