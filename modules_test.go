@@ -18,9 +18,11 @@ var suites = []string{rootModule + "/storetest", rootModule + "/brokertest"}
 func TestRootModuleRequiresNothing(t *testing.T) {
 	t.Parallel()
 	var mod struct {
-		Module  struct{ Path string }
-		Require []struct{ Path string }
-		Replace []any
+		Module struct {
+			Path string `json:"path"`
+		} `json:"module"`
+		Require []any `json:"require"`
+		Replace []any `json:"replace"`
 	}
 	if err := json.Unmarshal(goCommand(t, "mod", "edit", "-json"), &mod); err != nil {
 		t.Fatal(err)
