@@ -96,9 +96,6 @@ func (s *Store) put(e *onceward.Entry) {
 		w.storedID = onceward.AnonymousID()
 	}
 	for _, x := range s.byID[w.storedID] {
-		if e.Message.ID == "" {
-			break // nothing tells two of them apart
-		}
 		if x.queue != w.queue || x.consumer != w.consumer {
 			continue
 		}
