@@ -457,7 +457,7 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	switch {
 	case err != nil && !errors.Is(err, ErrLeaseLost):
 		l.returned([]*item{it})
-	case found == Fresh:
+	case found == Fresh, found == OtherBody && p.Dead:
 		l.parked(it, p)
 	case found == Duplicate || found == Parked:
 		l.duplicate(it)

@@ -30,7 +30,7 @@ func (o *once) process(l *lane, items []*item) {
 			continue
 		}
 		if err := l.callPlain(it, o.h, nil, false); err != nil {
-			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", Quote(it.ID), "error", err)
+			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", short(it.ID), "error", err)
 		}
 		l.counts.processed.Add(1)
 	}
