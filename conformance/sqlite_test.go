@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"net/url"
 	"path/filepath"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ type plainConn struct{ sqliteConn }
 
 func openDB(t testing.TB, driverName, file, params string, conns int) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driverName, "file:"+file+params)
+	db, err := sql.Open(driverName, "file:"+(&url.URL{Path: file}).EscapedPath()+params)
 	if err != nil {
 		t.Fatal(err)
 	}
