@@ -121,7 +121,7 @@ func (e *effectively[TTx]) group(l *lane, items []*item, alone bool) {
 
 // apply runs one transaction.
 func (e *effectively[TTx]) apply(l *lane, part []*item, alone bool) outcome {
-	defer isolation.lock(alone)()
+	defer l.isolation.lock(alone)()
 	if alone {
 		if o := e.count(l, part[0]); o.err != nil || o.found != nil {
 			return o
