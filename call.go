@@ -183,7 +183,7 @@ func (r *run) guarded(ctx context.Context, d *Delivery, h func(ctx context.Conte
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("onceward: the handler panicked: %v", p)
-			r.log.Error("the handler panicked", "id", Quote(d.ID), "panic", p, "stack", string(debug.Stack()))
+			r.log.Error("the handler panicked", "id", short(d.ID), "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	return h(ctx)

@@ -30,6 +30,7 @@ type Consumer struct {
 	log       *slog.Logger
 	work      worker
 	needsID   bool
+	isolation *exclusion
 
 	started atomic.Bool
 	state   atomic.Uint32
@@ -161,7 +162,7 @@ func newEffectively[TTx any](name string, src Source, s Store[TTx], e *effective
 }
 
 func newConsumer(guarantee, name string, src Source, c *Config) *Consumer {
-	co := &Consumer{name: name, guarantee: guarantee, src: src, cfg: c.withDefaults()}
+	co := &Consumer{name: name, guarantee: guarantee, src: src, cfg: c.withDefaults(), isolation: isolation}
 	co.log = co.cfg.Logger.With("consumer", name)
 	return co
 }

@@ -222,8 +222,8 @@ const (
 	Fresh Found = iota + 1
 	// Duplicate: finished before. Claim and Park have deleted Record.Row.
 	Duplicate
-	// OtherBody: finished before with another fingerprint. Claim has left Record.Row. Park writes the
-	// row all the same if it is to be dead; as waiting it returns OtherBody and does nothing.
+	// OtherBody: finished before with another fingerprint. Claim has left Record.Row. Park has written
+	// the row all the same if it is to be dead; to let it wait, it has done nothing.
 	OtherBody
 	// Parked: a row of the queue Retries other than Record.Row has the same consumer, id and
 	// fingerprint, waiting or dead. Claim and Park have deleted Record.Row, and recorded nothing.

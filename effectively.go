@@ -121,7 +121,7 @@ func (e *effectively[TTx]) group(l *lane, items []*item, alone bool) {
 
 // apply runs one transaction.
 func (e *effectively[TTx]) apply(l *lane, part []*item, alone bool) outcome {
-	defer isolation.lock(alone)()
+	defer l.isolation.lock(alone)()
 	if alone {
 		if o := e.count(l, part[0]); o.err != nil || o.found != nil {
 			return o
@@ -355,8 +355,8 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 		l.halt(fmt.Errorf("onceward: consumer %s: handler of message %s: %w", Quote(l.name), Quote(part[max(o.ran, 1)-1].ID), o.err))
 		l.returned(items)
 		return nil
-	case errors.Is(o.err, ErrInDoubt):
-		return e.inDoubt(l, items, part, o.err)
+	case errors.Is(o.err, ErrInDoubt) && o.blamed < 0: // a handler's own doubts are not the commit's
+		return e.inDoubt(l, items, part, o)
 	case errors.Is(o.err, ErrConflict), errors.Is(o.err, ErrBusy):
 		return e.conflicted(l, items, part, o.err)
 	case errors.Is(o.err, ErrUnavailable):
@@ -375,12 +375,12 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 }
 
 // inDoubt resolves an unknown commit by claiming again.
-func (e *effectively[TTx]) inDoubt(l *lane, items, part []*item, err error) []*item {
-	l.log.Warn("the outcome of a commit is unknown; claiming again", "messages", len(part), "error", err)
-	for _, it := range part {
-		it.inDoubt = true
+func (e *effectively[TTx]) inDoubt(l *lane, items, part []*item, o outcome) []*item {
+	l.log.Warn("the outcome of a commit is unknown; claiming again", "messages", len(part), "error", o.err)
+	for i, it := range part {
+		it.inDoubt = it.inDoubt || o.found == nil || o.found[i] == Fresh
 	}
-	if l.recovered(l.s, err) != nil || !l.sleep(pauseFirst) {
+	if l.recovered(l.s, o.err) != nil || !l.sleep(pauseFirst) {
 		l.returned(items)
 		return nil
 	}
@@ -433,14 +433,16 @@ func (e *effectively[TTx]) unavailable(l *lane, items, part []*item, o outcome) 
 // fail charges an attempt: the message waits for the next one, or is a dead letter.
 func (e *effectively[TTx]) fail(l *lane, it *item, err error) {
 	dead := IsPermanent(err) || l.cfg.Attempts != Unlimited && it.attempt >= l.cfg.Attempts
-	e.park(l, it, parking(l, it, dead, l.backoff(it.attempt, err), err))
+	p := parking(l, it, dead, l.backoff(it.attempt, err), err)
+	p.Attempts = it.attempt
+	e.park(l, it, p)
 }
 
-// parking describes a message to put aside.
+// parking describes a message to put aside whose handler was not started this time.
 func parking(l *lane, it *item, dead bool, after time.Duration, reason error) Parking {
 	return Parking{
 		Record: it.record, Message: it.Message, Dead: dead, After: after,
-		Attempts: it.attempt, Reason: reason.Error(), Origin: l.originOf(it),
+		Attempts: it.attempt - 1, Reason: reason.Error(), Origin: l.originOf(it),
 	}
 }
 
@@ -457,7 +459,7 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	switch {
 	case err != nil && !errors.Is(err, ErrLeaseLost):
 		l.returned([]*item{it})
-	case found == Fresh:
+	case found == Fresh || found == OtherBody && p.Dead:
 		l.parked(it, p)
 	case found == Duplicate || found == Parked:
 		l.duplicate(it)

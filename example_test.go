@@ -29,7 +29,7 @@ func debit(_ context.Context, tx *memory.Tx, d *onceward.Delivery) error {
 }
 
 func payments() onceward.Source {
-	return memory.Source(
+	return memory.Messages(
 		&onceward.Message{ID: onceward.ID("payment", 1), Body: []byte(`{"account":"ada","cents":1990}`)},
 		&onceward.Message{ID: onceward.ID("payment", 2), Body: []byte(`{"account":"bob","cents":500}`)},
 		&onceward.Message{ID: onceward.ID("payment", 1), Body: []byte(`{"account":"ada","cents":1990}`)}, // again
@@ -164,7 +164,7 @@ func ExampleDelivery_Emit() {
 		d.Emit("labels", "label", &onceward.Message{Body: d.Body}) // leaves with the effect, or not at all
 		return nil
 	}
-	src := memory.Source(&onceward.Message{ID: "order:42:created", Body: []byte("42")})
+	src := memory.Messages(&onceward.Message{ID: "order:42:created", Body: []byte("42")})
 	shipping, err := onceward.EffectivelyOnce("shipping", src, store, h, nil)
 	if err != nil {
 		panic(err)

@@ -1,6 +1,7 @@
 package onceward
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding"
 	"encoding/binary"
@@ -208,6 +209,14 @@ func noID(in *Incoming) string {
 	return string(h.Sum([]byte{formNoID}))
 }
 
+// AnonymousID is a new stored form for a row whose message has no id: no other row has it.
+func AnonymousID() string {
+	b := make([]byte, 33)
+	b[0] = formNoID
+	rand.Read(b[1:]) //nolint:errcheck // never fails
+	return string(b)
+}
+
 // Fingerprint tells two bodies apart that came under the same id: the first eight bytes of the
 // body's SHA-256 digest, big endian, never 0. Only the raw body counts; headers and key do not. The
 // rule is part of the stored format and never changes.
@@ -219,16 +228,24 @@ func Fingerprint(body []byte) int64 {
 	return 1
 }
 
-// Quote renders bytes from outside, such as an id, for a log line or an error: quoted, control
-// bytes escaped, at most about 80 characters.
+// Quote renders bytes from outside, such as an id, for an error: quoted, control bytes escaped, at
+// most about 80 of them.
 func Quote(s string) string {
+	if head := short(s); len(head) < len(s) {
+		return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(head), len(s))
+	}
+	return strconv.Quote(s)
+}
+
+// short cuts bytes from outside for a log line, whose handler escapes them.
+func short(s string) string {
 	const most = 80
 	if len(s) <= most {
-		return strconv.Quote(s)
+		return s
 	}
 	cut := most
 	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
-	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(s[:cut]), len(s))
+	return s[:cut]
 }

@@ -30,7 +30,7 @@ func (o *once) process(l *lane, items []*item) {
 			continue
 		}
 		if err := l.callPlain(it, o.h, nil, false); err != nil {
-			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", Quote(it.ID), "error", err)
+			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", short(it.ID), "error", err)
 		}
 		l.counts.processed.Add(1)
 	}
@@ -173,7 +173,7 @@ func (a *atLeast) finish(l *lane, it *item, dead bool, wait time.Duration, why e
 }
 
 func (a *atLeast) retry(l *lane, it *item) {
-	unlock := isolation.lock(true)
+	unlock := l.isolation.lock(true)
 	n, err := a.retries().Start(l.hard, *it.record.Row)
 	if err == nil {
 		it.attempt = n
@@ -202,7 +202,7 @@ func (a *atLeast) retry(l *lane, it *item) {
 
 // callPlain runs a handler without a transaction of ours, and puts what it emitted into q.
 func (l *lane) callPlain(it *item, h Handler, q Queue, alone bool) error {
-	defer isolation.lock(alone)()
+	defer l.isolation.lock(alone)()
 	return l.callUnlocked(it, h, q)
 }
 

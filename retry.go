@@ -76,7 +76,7 @@ func (l *lane) waitOn(it *item, after time.Duration) {
 	defer cancel()
 	err := l.work.retries().Finish(ctx, Outcome{Row: *it.record.Row, Verdict: Requeue, After: after})
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		l.log.Info("a message that waits was not given back; its lease will run out", "id", Quote(it.ID), "error", err)
+		l.log.Info("a message that waits was not given back; its lease will run out", "id", short(it.ID), "error", err)
 	}
 }
 

@@ -90,14 +90,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 	soft, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{Consumer: c, soft: soft, stop: stop, hard: hard, source: c.src.String(), idSeen: !c.needsID}
-	unwatch := context.AfterFunc(soft, func() {
+	draining := make(chan struct{})
+	context.AfterFunc(soft, func() {
+		defer close(draining)
 		r.setState(Draining, nil)
 		t := time.AfterFunc(c.cfg.Grace, func() { cut(errGraceOver) })
 		context.AfterFunc(hard, func() { t.Stop() })
 	})
-	defer unwatch()
 
 	err := r.consume()
+	<-draining // soft has ended, so that this was started
 	if err == nil && errors.Is(context.Cause(hard), errGraceOver) {
 		err = fmt.Errorf("onceward: consumer %s: %w (%s) with messages in hand; they will be delivered again",
 			Quote(c.name), errGraceOver, c.cfg.Grace)
@@ -239,13 +241,15 @@ func (r *run) sleep(d time.Duration) bool {
 }
 
 func (c *Consumer) setState(s State, why error) {
-	old := State(c.state.Swap(uint32(s))) //nolint:gosec // set from a State only
-	if old == Draining && s < Draining {
-		c.state.Store(uint32(Draining))
-		return
-	}
-	if old == s {
-		return
+	var old State
+	for {
+		old = State(c.state.Load()) //nolint:gosec // set from a State only
+		if old == s || old >= Draining && s < old {
+			return
+		}
+		if c.state.CompareAndSwap(uint32(old), uint32(s)) {
+			break
+		}
 	}
 	switch {
 	case s == Paused:

@@ -213,18 +213,25 @@ func (s *Store) Attempt(ctx context.Context, consumer string, r onceward.Record)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Row == nil {
-		k := msgKey{consumer, r.ID}
-		c := count{s.counts[k].n + 1, time.Now()}
-		s.counts[k] = c
-		return c.n, nil
-	}
-	var o owner
-	defer s.unlock(&o)
-	if err := s.lock(ctx, &o, lockKey{kind: lockRow, n: r.Row.Seq}); err != nil {
+	k := msgKey{consumer, r.ID}
+	c := count{s.counts[k].n + 1, time.Now()}
+	s.counts[k] = c
+	return c.n, nil
+}
+
+// Start implements [onceward.Queue].
+func (s *Store) Start(ctx context.Context, row onceward.Row) (int, error) {
+	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	w := s.ours(nil, r.Row)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var o owner
+	defer s.unlock(&o)
+	if err := s.lock(ctx, &o, lockKey{kind: lockRow, n: row.Seq}); err != nil {
+		return 0, err
+	}
+	w := s.ours(nil, &row)
 	if w == nil {
 		return 0, onceward.ErrLeaseLost
 	}

@@ -3,7 +3,6 @@ package memory
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -94,8 +93,7 @@ func (s *Store) put(e *onceward.Entry) {
 		reason: e.Reason, origin: e.Origin, written: time.Now(),
 	}
 	if e.Message.ID == "" {
-		sum := sha256.Sum256(e.Message.Body)
-		w.storedID = "\x02" + string(sum[:])
+		w.storedID = onceward.AnonymousID()
 	}
 	for _, x := range s.byID[w.storedID] {
 		if x.queue != w.queue || x.consumer != w.consumer {

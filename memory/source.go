@@ -50,6 +50,7 @@ type item struct {
 	n         int
 	msg       onceward.Message
 	delivered bool
+	attempts  int
 	due       time.Time
 }
 
@@ -223,7 +224,7 @@ func (s *session) take(most int) ([]onceward.Incoming, pause, error) {
 	var ins []onceward.Incoming
 	for _, it := range src.ready[:max(n, 0)] {
 		r := &receipt{it}
-		ins = append(ins, onceward.Incoming{Message: clone(&it.msg), Redelivered: it.delivered && !src.NoHints, Receipt: r})
+		ins = append(ins, onceward.Incoming{Message: clone(&it.msg), Redelivered: it.delivered && !src.NoHints, Attempts: it.attempts, Receipt: r})
 		it.delivered = true
 		s.held[r] = true
 		src.unsettled++
@@ -259,6 +260,7 @@ func (s *Source) settle(it *item, st *onceward.Settlement) {
 	s.unsettled--
 	switch st.Verdict {
 	case onceward.Requeue:
+		it.attempts = st.Attempts
 		if st.After > 0 && !s.NoDelayedRetry {
 			it.due = time.Now().Add(st.After)
 			s.delayed = append(s.delayed, it)

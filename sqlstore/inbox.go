@@ -36,6 +36,7 @@ type claim struct {
 	num      int64
 	rs       []onceward.Record
 	found    []onceward.Found
+	counted  []any // ids whose counts of Attempt go
 }
 
 // insert inserts the records and fills found. Sorted, two batches can't deadlock.
@@ -230,34 +231,40 @@ func (k *known) judge(r *onceward.Record) onceward.Found {
 	return 0
 }
 
-// tidy deletes the rows and counts of what is finished, or waits already.
+// tidy deletes the rows of what is finished, or waits already, and the counts of what is fresh.
 func (c *claim) tidy(ctx context.Context) error {
-	var seqs, ids []any
+	var seqs []any
 	for i, f := range c.found {
-		if f != onceward.Fresh && f != onceward.Duplicate && f != onceward.Parked {
-			continue
+		r := &c.rs[i]
+		if r.Row != nil && (f == onceward.Fresh || f == onceward.Duplicate || f == onceward.Parked) {
+			seqs = append(seqs, r.Row.Seq)
+			if r.OrderKey != "" {
+				c.s.appended(c.tx, onceward.Retries) // the next one of its key may be leased
+			}
 		}
-		if r := c.rs[i].Row; r != nil {
-			seqs = append(seqs, r.Seq)
-		}
-		if c.rs[i].Counted {
-			ids = append(ids, []byte(c.rs[i].ID))
+		if r.Counted && f == onceward.Fresh {
+			c.counted = append(c.counted, []byte(r.ID))
 		}
 	}
 	if _, err := execIn(ctx, c.tx, c.s.sql.DeleteRows, seqs); err != nil {
 		return err
 	}
-	_, err := execIn(ctx, c.tx, c.s.sql.DeleteCounts, ids, c.consumer)
+	_, err := execIn(ctx, c.tx, c.s.sql.DeleteCounts, c.counted, c.consumer)
 	return err
 }
 
 // Attempt counts a start of a handler. See [onceward.Inbox].
 func (s *Store) Attempt(ctx context.Context, consumer string, r onceward.Record) (n int, err error) {
 	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		if r.Row == nil {
-			return t.tx.QueryRowContext(ctx, s.sql.CountAttempt, []byte(consumer), []byte(r.ID)).Scan(&n)
-		}
-		err := t.tx.QueryRowContext(ctx, s.sql.CountRowAttempt, r.Row.Seq, r.Row.Fence).Scan(&n)
+		return t.tx.QueryRowContext(ctx, s.sql.CountAttempt, []byte(consumer), []byte(r.ID)).Scan(&n)
+	})
+	return n, err
+}
+
+// Start counts a start of a handler with a leased row. See [onceward.Queue].
+func (s *Store) Start(ctx context.Context, row onceward.Row) (n int, err error) {
+	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
+		err := t.tx.QueryRowContext(ctx, s.sql.CountRowAttempt, row.Seq, row.Fence).Scan(&n)
 		if errors.Is(err, sql.ErrNoRows) {
 			return onceward.ErrLeaseLost
 		}

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
@@ -143,7 +142,7 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 			if e.Queue != onceward.Retries {
 				return onceward.ErrNoID
 			}
-			rs[i].id = bodyID(e.Message.Body)
+			rs[i].id = onceward.AnonymousID()
 		}
 	}
 	if len(rs) == 0 {
@@ -158,12 +157,6 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 		}
 		return nil
 	})
-}
-
-// bodyID is the stored form for a message without an id.
-func bodyID(body []byte) string {
-	sum := sha256.Sum256(body)
-	return "\x02" + string(sum[:])
 }
 
 // Lease takes rows that are due. See [onceward.Queue]. Where nothing is due it only reads.
@@ -249,11 +242,13 @@ func (s *Store) Finish(ctx context.Context, os ...onceward.Outcome) error {
 	lost := 0
 	err := s.run(ctx, false, func(ctx context.Context, t *transaction) error {
 		for i := range os {
-			n, err := s.finish(ctx, t.tx, &os[i])
+			ok, err := s.finish(ctx, t.tx, &os[i])
 			if err != nil {
 				return err
 			}
-			lost += 1 - n
+			if !ok {
+				lost++
+			}
 		}
 		return nil
 	})
@@ -263,15 +258,28 @@ func (s *Store) Finish(ctx context.Context, os ...onceward.Outcome) error {
 	return err
 }
 
-func (s *Store) finish(ctx context.Context, tx *sql.Tx, o *onceward.Outcome) (int, error) {
+func (s *Store) finish(ctx context.Context, tx *sql.Tx, o *onceward.Outcome) (ok bool, err error) {
+	var stmt string
+	args := []any{o.Seq, o.Fence}
 	switch reason := clean(o.Reason); o.Verdict {
 	case onceward.Ack:
-		return affected(s.prepared.exec(ctx, tx, s.sql.FinishAck, o.Seq, o.Fence))
+		stmt = s.sql.FinishAck
 	case onceward.Requeue:
 		after := millis(o.After)
-		return affected(s.prepared.exec(ctx, tx, s.sql.FinishRequeue, after, after, reason, reason, o.Seq, o.Fence))
+		stmt, args = s.sql.FinishRequeue, []any{after, after, reason, reason, o.Seq, o.Fence}
 	case onceward.Reject:
-		return affected(s.prepared.exec(ctx, tx, s.sql.FinishReject, reason, o.Seq, o.Fence))
+		stmt, args = s.sql.FinishReject, []any{reason, o.Seq, o.Fence}
+	default:
+		return false, fmt.Errorf("onceward: row %d: unknown verdict %d", o.Seq, o.Verdict)
 	}
-	return 0, fmt.Errorf("onceward: row %d: unknown verdict %d", o.Seq, o.Verdict)
+	var queue []byte
+	var keyed bool
+	err = s.prepared.queryRow(ctx, tx, stmt, args...).Scan(&queue, &keyed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if keyed || o.Verdict == onceward.Requeue { // it, or the next one of its key, may be leased
+		s.appended(tx, string(queue))
+	}
+	return true, err
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward"
+	"github.com/onceward/onceward/internal/storequeue"
 )
 
 // Config tunes a store. Nil and the zero value are ready to use.
@@ -105,6 +106,10 @@ func open(db *sql.DB, d dialect, config Config) *Store {
 
 // String names the store for logs.
 func (s *Store) String() string { return s.dialect.name() + " tables " + s.config.Prefix + "*" }
+
+// Queue is a queue of the store as a source: messages that [Store.Append] or Put has put there. The
+// name is not looked at until a consumer subscribes.
+func (s *Store) Queue(name string) onceward.StoreQueue { return storequeue.New(s, name) }
 
 // fail gives err its class, as every method returns it. ctx's own end is not the store's fault.
 func (s *Store) fail(ctx context.Context, err error) error {
@@ -216,6 +221,13 @@ func (p *prepared) exec(ctx context.Context, tx *sql.Tx, text string, args ...an
 		return st.ExecContext(ctx, args...)
 	}
 	return tx.ExecContext(ctx, text, args...)
+}
+
+func (p *prepared) queryRow(ctx context.Context, tx *sql.Tx, text string, args ...any) *sql.Row {
+	if st := p.get(ctx, tx, text); st != nil {
+		return st.QueryRowContext(ctx, args...)
+	}
+	return tx.QueryRowContext(ctx, text, args...)
 }
 
 // prepare prepares what was missed. Failing is harmless: the text is run as it is.

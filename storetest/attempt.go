@@ -107,6 +107,15 @@ func attemptCases[TTx any]() []testCase[TTx] {
 	}
 }
 
+func (e *env[TTx]) wantStart(r onceward.Row, want int) {
+	e.Helper()
+	n, err := e.s.Start(e.ctx, r)
+	e.must(err)
+	if n != want {
+		e.Fatalf("Start(%+v) = %d, want %d", r, n, want)
+	}
+}
+
 func (e *env[TTx]) wantAttempt(consumer string, r onceward.Record, want int) {
 	e.Helper()
 	n, err := e.s.Attempt(e.ctx, consumer, r)
@@ -181,8 +190,8 @@ func (e *env[TTx]) attemptRow() {
 	if l.Attempts != 4 {
 		e.Fatalf("leased with %d attempts, want 4", l.Attempts)
 	}
-	e.wantAttempt("c", withRow(l), 5)
-	e.wantAttempt("c", withRow(l), 6)
+	e.wantStart(l.Row, 5)
+	e.wantStart(l.Row, 6)
 	if row := e.one(retries("c")); row.Attempts != 6 || row.State != onceward.InHand {
 		e.Fatalf("the row after two starts: %+v", row)
 	}
@@ -195,13 +204,13 @@ func (e *env[TTx]) attemptRow() {
 
 func (e *env[TTx]) attemptLost() {
 	former, present := e.takenOver("q", "a", "x")
-	if n, err := e.s.Attempt(e.ctx, "c", withRow(former)); !errors.Is(err, onceward.ErrLeaseLost) {
-		e.Fatalf("Attempt with a lost row = %d, %v, want ErrLeaseLost", n, err)
+	if n, err := e.s.Start(e.ctx, former.Row); !errors.Is(err, onceward.ErrLeaseLost) {
+		e.Fatalf("Start with a lost row = %d, %v, want ErrLeaseLost", n, err)
 	}
-	e.wantAttempt("c", withRow(present), 1)
+	e.wantStart(present.Row, 1)
 	e.must(e.s.Finish(e.ctx, ack(present.Row)))
-	if n, err := e.s.Attempt(e.ctx, "c", withRow(present)); !errors.Is(err, onceward.ErrLeaseLost) {
-		e.Fatalf("Attempt with a row that is gone = %d, %v, want ErrLeaseLost", n, err)
+	if n, err := e.s.Start(e.ctx, present.Row); !errors.Is(err, onceward.ErrLeaseLost) {
+		e.Fatalf("Start with a row that is gone = %d, %v, want ErrLeaseLost", n, err)
 	}
 }
 

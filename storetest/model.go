@@ -241,7 +241,13 @@ func (d *driver[TTx]) attempt() {
 	if l, ok := d.lease0(); ok && d.rnd.IntN(2) == 0 {
 		r = withRow(l)
 	}
-	n, err := d.s.Attempt(d.ctx, c, r)
+	var n int
+	var err error
+	if r.Row != nil {
+		n, err = d.s.Start(d.ctx, *r.Row)
+	} else {
+		n, err = d.s.Attempt(d.ctx, c, r)
+	}
 	d.logf("attempt %s id %s row %v: %d, %v", c, r.ID, r.Row, n, err)
 	want, mine := d.m.attempt(c, r)
 	if !mine && !errors.Is(err, onceward.ErrLeaseLost) || mine && (err != nil || n != want) {

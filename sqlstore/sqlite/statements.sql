@@ -151,15 +151,18 @@ CASE WHEN due = 0 THEN 0 ELSE due - {now} END, reason, origin, {now} - created_a
 
 -- name: FinishAck
 DELETE FROM {p}queue WHERE seq = ? AND fence = ? AND state = 2
+RETURNING queue, order_key <> x''
 
 -- name: FinishRequeue
 UPDATE {p}queue SET state = 1, due = CASE WHEN ? > 0 THEN {now} + ? ELSE 0 END, fence = fence + 1,
 	reason = CASE WHEN ? = '' THEN reason ELSE ? END
 WHERE seq = ? AND fence = ? AND state = 2
+RETURNING queue, order_key <> x''
 
 -- name: FinishReject
 UPDATE {p}queue SET state = 3, due = 0, fence = fence + 1, reason = ?
 WHERE seq = ? AND fence = ? AND state = 2
+RETURNING queue, order_key <> x''
 
 -- name: TakeOver
 INSERT INTO {p}positions (consumer, log, part, next, epoch) VALUES (?, ?, ?, 0, 1)
