@@ -298,26 +298,19 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	var held, other []*item
 	fresh := 0
 	for i, it := range part {
-		f := found[i]
-		if it.twin >= 0 {
-			if f = found[it.twin]; f == Fresh {
-				f = Duplicate
+		switch verdict(it, i, found) {
+		case Fresh:
+			if found[i] == Fresh {
+				fresh++
 			}
-		}
-		switch {
-		case f == Fresh:
-			fresh++
 			l.counts.resolved(it, &l.counts.processed)
 			settled = append(settled, it)
-		case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
-			l.counts.resolved(it, &l.counts.processed) // its commit had happened
-			settled = append(settled, it)
-		case f == Duplicate || f == Parked:
+		case Duplicate:
 			l.duplicate(it)
 			settled = append(settled, it)
-		case f == OtherBody:
+		case OtherBody:
 			other = append(other, it)
-		case f == Held:
+		case Held:
 			held = append(held, it)
 		default:
 			l.lost(it)
@@ -333,6 +326,25 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	for _, it := range held {
 		e.park(l, it, parking(l, it, false, 0, errHeld))
 	}
+}
+
+// verdict is what was found of part[i] = it: a twin has been a duplicate of the first one, and what was
+// in doubt, and is finished now, was finished by this consumer.
+func verdict(it *item, i int, found []Found) Found {
+	f := found[i]
+	if it.twin >= 0 {
+		f = found[it.twin]
+		if f == Fresh {
+			f = Duplicate
+		}
+	}
+	switch {
+	case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
+		return Fresh
+	case f == Parked:
+		return Duplicate
+	}
+	return f
 }
 
 var (

@@ -49,10 +49,10 @@ func Run(ctx context.Context, rs ...Runner) error {
 type run struct {
 	*Consumer
 	// soft ends when the consumer is to stop: nothing new is started then.
-	soft context.Context
+	soft context.Context //nolint:containedctx // the lifetime of the run itself
 	stop context.CancelCauseFunc
 	// hard ends when the grace time is over. Handlers and transactions see only this one.
-	hard context.Context
+	hard context.Context //nolint:containedctx // as soft
 
 	source   string // the source's name
 	held     budget
@@ -110,7 +110,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // consume runs sessions, and beside them the retries, until the source ends or the consumer stops.
 func (r *run) consume() error {
-	if err := r.begin(); err != nil {
+	if r.begin() != nil {
 		return r.fatal // nil: told to stop before it had begun
 	}
 	r.setState(Running, nil)
@@ -157,7 +157,7 @@ func (r *run) sessions() error {
 		case errors.Is(err, io.EOF):
 			return errEnded
 		case r.soft.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // told to stop: why the session ended does not matter
 		case IsPermanent(err):
 			return fmt.Errorf("onceward: consumer %s: source %s: %w", Quote(r.name), r.src, err)
 		case errors.Is(err, errLongPause):
