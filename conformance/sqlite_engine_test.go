@@ -407,3 +407,18 @@ func TestSQLiteAbandonedHandler(t *testing.T) {
 		t.Errorf("effects = %v", got)
 	}
 }
+
+func TestSQLiteClosed(t *testing.T) {
+	s, db, _ := newSQLite(t, "sqlite", 1)
+	_ = db.Close()
+	_, leased := s.Lease(t.Context(), onceward.LeaseParams{Queue: "q", Max: 1, For: time.Minute})
+	for what, err := range map[string]error{
+		"Ready": s.Ready(t.Context()),
+		"InTx":  s.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil }),
+		"Lease": leased,
+	} {
+		if !errors.Is(err, onceward.ErrUnavailable) || onceward.IsPermanent(err) {
+			t.Errorf("%s of a closed database = %v, want ErrUnavailable", what, err)
+		}
+	}
+}
