@@ -89,7 +89,7 @@ func (s *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, e
 			err = s.q.Wait(ctx, s.name)
 		}
 		if err == nil {
-			err = context.Cause(ctx)
+			err = ctx.Err()
 		}
 		if err != nil && errors.Is(context.Cause(ctx), errClosed) {
 			err = errClosed
