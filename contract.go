@@ -223,7 +223,7 @@ const (
 	// Duplicate: finished before. Claim and Park have deleted Record.Row.
 	Duplicate
 	// OtherBody: finished before with another fingerprint. Claim has left Record.Row. Park has written
-	// the row all the same if it is to be dead; to let it wait, it has done nothing.
+	// the row if it is to be dead, and else done nothing.
 	OtherBody
 	// Parked: a row of the queue Retries other than Record.Row has the same consumer, id and
 	// fingerprint, waiting or dead. Claim and Park have deleted Record.Row, and recorded nothing.

@@ -293,3 +293,60 @@ func until(t *testing.T, most time.Duration, what string, so func() bool) {
 }
 
 var errBad = errors.New("bad")
+
+// source is a source whose sessions can be made to fail.
+type source struct {
+	*memory.Source
+	mu        sync.Mutex
+	subscribe func() error
+	receive   func() error
+	settle    func(ss []onceward.Settlement) error // an error: nothing is settled
+	settled   []onceward.Settlement
+	caps      *onceward.Capabilities
+}
+
+func (s *source) Capabilities() onceward.Capabilities {
+	if s.caps != nil {
+		return *s.caps
+	}
+	return s.Source.Capabilities()
+}
+
+func (s *source) Subscribe(ctx context.Context, p onceward.SubscribeParams) (onceward.Session, error) {
+	if s.subscribe != nil {
+		if err := s.subscribe(); err != nil {
+			return nil, err
+		}
+	}
+	ss, err := s.Source.Subscribe(ctx, p)
+	return &session{ss, s}, err
+}
+
+type session struct {
+	onceward.Session
+	s *source
+}
+
+func (ss *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, error) {
+	if ss.s.receive != nil {
+		if err := ss.s.receive(); err != nil {
+			return nil, err
+		}
+	}
+	return ss.Session.Receive(ctx, most)
+}
+
+func (ss *session) Settle(ctx context.Context, sets ...onceward.Settlement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ss.s.settle != nil {
+		if err := ss.s.settle(sets); err != nil {
+			return err
+		}
+	}
+	ss.s.mu.Lock()
+	ss.s.settled = append(ss.s.settled, sets...)
+	ss.s.mu.Unlock()
+	return ss.Session.Settle(ctx, sets...)
+}

@@ -20,12 +20,13 @@ type item struct {
 	waited  bool  // it comes from the queue Retries
 	origin  string
 
-	attempt   int  // starts of the handler, the coming one included
-	inDoubt   bool // a commit with it had an unknown outcome
-	conflicts int  // rollbacks in a row because of another transaction, alone
-	outages   int  // store failures in a row while it ran alone
-	asides    int  // times it was put aside because of a twin
-	twin      int  // index of the same message earlier in the batch, -1 if none
+	attempt   int      // starts of the handler, the coming one included
+	inDoubt   bool     // a commit with it had an unknown outcome
+	conflicts int      // rollbacks in a row because of another transaction, alone
+	outages   int      // store failures in a row while it ran alone
+	asides    int      // times it was put aside because of a twin
+	parking   *Parking // what is to become of it once its twin lets go of it
+	twin      int      // index of the same message earlier in the batch, -1 if none
 }
 
 // session is one subscription and the lanes it feeds.
