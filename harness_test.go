@@ -350,3 +350,10 @@ func (ss *session) Settle(ctx context.Context, sets ...onceward.Settlement) erro
 	ss.s.mu.Unlock()
 	return ss.Session.Settle(ctx, sets...)
 }
+
+func checkErrorIs(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
