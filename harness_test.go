@@ -56,7 +56,14 @@ func (f *faulty) do(op string, fn func() error) error {
 }
 
 func (f *faulty) InTx(ctx context.Context, fn func(ctx context.Context, tx *memory.Tx) error) error {
-	return f.do("InTx", func() error { return f.Store.InTx(ctx, fn) })
+	return f.do("InTx", func() error {
+		return f.Store.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
+			if err := fn(ctx, tx); err != nil {
+				return err
+			}
+			return f.do("commit", func() error { return nil })
+		})
+	})
 }
 
 func (f *faulty) Ready(ctx context.Context) error {
@@ -291,6 +298,9 @@ func until(t *testing.T, most time.Duration, what string, so func() bool) {
 		}
 	}
 }
+
+// ctx shortens the signatures of handlers.
+type ctx = context.Context
 
 var errBad = errors.New("bad")
 

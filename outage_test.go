@@ -35,7 +35,7 @@ func TestStoreOutage(t *testing.T) {
 func storeOutage(t *testing.T, long time.Duration, lanes int) {
 	s := newFaulty()
 	var away down
-	s.set(away.look, away.look)
+	s.set(away.look, nil)
 	var worst atomic.Int32
 	h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
 		worst.Store(max(worst.Load(), int32(d.Attempt)))
@@ -99,7 +99,7 @@ func TestMessageThatTakesTheStoreDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newFaulty()
 		var away down
-		s.set(away.look, away.look)
+		s.set(away.look, nil)
 		h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
 			if d.ID == "m7" {
 				away.Store(true)
@@ -129,7 +129,7 @@ func TestOutageAtStartAndOfRetries(t *testing.T) {
 		s := newFaulty()
 		var away down
 		away.Store(true)
-		s.set(away.look, away.look)
+		s.set(away.look, nil)
 		h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
 			if d.Attempt == 1 {
 				return errBad
