@@ -322,11 +322,19 @@ func (s *source) Capabilities() onceward.Capabilities {
 	return s.Source.Capabilities()
 }
 
+// call calls one of the functions, of which one runs at a time.
+func (s *source) call(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
 func (s *source) Subscribe(ctx context.Context, p onceward.SubscribeParams) (onceward.Session, error) {
-	if s.subscribe != nil {
-		if err := s.subscribe(); err != nil {
-			return nil, err
-		}
+	if err := s.call(s.subscribe); err != nil {
+		return nil, err
 	}
 	ss, err := s.Source.Subscribe(ctx, p)
 	return &session{ss, s}, err
@@ -338,10 +346,8 @@ type session struct {
 }
 
 func (ss *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, error) {
-	if ss.s.receive != nil {
-		if err := ss.s.receive(); err != nil {
-			return nil, err
-		}
+	if err := ss.s.call(ss.s.receive); err != nil {
+		return nil, err
 	}
 	return ss.Session.Receive(ctx, most)
 }
@@ -350,14 +356,18 @@ func (ss *session) Settle(ctx context.Context, sets ...onceward.Settlement) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if ss.s.settle != nil {
-		if err := ss.s.settle(sets); err != nil {
-			return err
+	err := ss.s.call(func() error {
+		if f := ss.s.settle; f != nil {
+			if err := f(sets); err != nil {
+				return err
+			}
 		}
+		ss.s.settled = append(ss.s.settled, sets...)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	ss.s.mu.Lock()
-	ss.s.settled = append(ss.s.settled, sets...)
-	ss.s.mu.Unlock()
 	return ss.Session.Settle(ctx, sets...)
 }
 
