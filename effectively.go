@@ -49,6 +49,10 @@ func (e *effectively[TTx]) process(l *lane, items []*item) {
 			e.park(l, it, parking(l, it, true, 0, it.broken))
 			continue
 		}
+		if it.parking != nil {
+			e.park(l, it, *it.parking)
+			continue
+		}
 		fit = append(fit, it)
 	}
 	e.acquit(l, fit)
@@ -127,10 +131,11 @@ func (e *effectively[TTx]) apply(l *lane, part []*item, alone bool) outcome {
 			return o
 		}
 	}
-	ctx, cancel := context.WithCancelCause(l.hard)
-	defer cancel(nil)
-	w := newWatch(l.cfg.Timeout)
-	return w.run(cancel, func() outcome { return e.transact(ctx, l, w, part) })
+	o := l.supervise(func(ctx context.Context, w *watch) outcome { return e.transact(ctx, l, w, part) })
+	if e.many != nil && len(part) > 1 && (errors.Is(o.err, errAbandoned) || errors.Is(o.err, errGoexit)) {
+		o.blamed = -1
+	}
+	return o
 }
 
 // count counts the start of the handler durably, before it.
@@ -479,7 +484,8 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	case found == OtherBody:
 		p.Dead, p.Reason = true, errOtherBody.Error()
 		e.park(l, it, p)
-	case found == Busy:
+	case found == Busy: // perhaps in those of our own transaction, abandoned and not yet rolled back
+		it.parking = &p
 		l.putAside(it, ErrBusy)
 	default:
 		l.lost(it)

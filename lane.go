@@ -1,7 +1,6 @@
 package onceward
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -138,7 +137,7 @@ func (l *lane) stopped() bool {
 	if l.s != nil {
 		return l.s.ctx.Err() != nil
 	}
-	return l.soft.Err() != nil && !errors.Is(context.Cause(l.soft), errEnded)
+	return l.soft.Err() != nil
 }
 
 // cut returns how many of items go into the next batch: at most the lane's size, and no id twice
