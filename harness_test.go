@@ -56,7 +56,14 @@ func (f *faulty) do(op string, fn func() error) error {
 }
 
 func (f *faulty) InTx(ctx context.Context, fn func(ctx context.Context, tx *memory.Tx) error) error {
-	return f.do("InTx", func() error { return f.Store.InTx(ctx, fn) })
+	return f.do("InTx", func() error {
+		return f.Store.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
+			if err := fn(ctx, tx); err != nil {
+				return err
+			}
+			return f.do("commit", func() error { return nil })
+		})
+	})
 }
 
 func (f *faulty) Ready(ctx context.Context) error {
@@ -292,4 +299,81 @@ func until(t *testing.T, most time.Duration, what string, so func() bool) {
 	}
 }
 
+// ctx shortens the signatures of handlers.
+type ctx = context.Context
+
 var errBad = errors.New("bad")
+
+// source is a source whose sessions can be made to fail.
+type source struct {
+	*memory.Source
+	mu        sync.Mutex
+	subscribe func() error
+	receive   func() error
+	settle    func(ss []onceward.Settlement) error // an error: nothing is settled
+	settled   []onceward.Settlement
+	caps      *onceward.Capabilities
+}
+
+func (s *source) Capabilities() onceward.Capabilities {
+	if s.caps != nil {
+		return *s.caps
+	}
+	return s.Source.Capabilities()
+}
+
+// call calls one of the functions, of which one runs at a time.
+func (s *source) call(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
+func (s *source) Subscribe(ctx context.Context, p onceward.SubscribeParams) (onceward.Session, error) {
+	if err := s.call(s.subscribe); err != nil {
+		return nil, err
+	}
+	ss, err := s.Source.Subscribe(ctx, p)
+	return &session{ss, s}, err
+}
+
+type session struct {
+	onceward.Session
+	s *source
+}
+
+func (ss *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, error) {
+	if err := ss.s.call(ss.s.receive); err != nil {
+		return nil, err
+	}
+	return ss.Session.Receive(ctx, most)
+}
+
+func (ss *session) Settle(ctx context.Context, sets ...onceward.Settlement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := ss.s.call(func() error {
+		if f := ss.s.settle; f != nil {
+			if err := f(sets); err != nil {
+				return err
+			}
+		}
+		ss.s.settled = append(ss.s.settled, sets...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return ss.Session.Settle(ctx, sets...)
+}
+
+func checkErrorIs(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}

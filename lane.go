@@ -1,7 +1,6 @@
 package onceward
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -138,7 +137,7 @@ func (l *lane) stopped() bool {
 	if l.s != nil {
 		return l.s.ctx.Err() != nil
 	}
-	return l.soft.Err() != nil && !errors.Is(context.Cause(l.soft), errEnded)
+	return l.soft.Err() != nil
 }
 
 // cut returns how many of items go into the next batch: at most the lane's size, and no id twice
@@ -227,8 +226,7 @@ func (l *lane) originOf(it *item) string {
 
 // backoff is how long to wait before the next attempt.
 func (r *run) backoff(attempt int, err error) time.Duration {
-	var after *retryError
-	if errors.As(err, &after) {
+	if after, ok := errors.AsType[*retryError](err); ok {
 		return max(after.after, 0)
 	}
 	return max(r.cfg.Backoff(attempt), 0)
