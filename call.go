@@ -13,13 +13,15 @@ import (
 // active in this process: if it kills again, only its own count of starts has grown.
 var isolation = newExclusion()
 
-// exclusion is a read-write lock in which writers go first. Unlike sync.RWMutex, waiting for it lets
-// time go on in a testing/synctest bubble.
+// exclusion is a read-write lock in which one that wants to be alone goes first, and those that waited
+// meanwhile go before the next one that does. Unlike sync.RWMutex, waiting for it lets time go on in a
+// testing/synctest bubble.
 type exclusion struct {
 	mu             sync.Mutex
 	changed        *sync.Cond
-	shared         int
-	alone, waiting int
+	alone, shared  int // inside
+	loners, others int // waiting
+	turn           int // how many of the others may go in before the next loner
 }
 
 func newExclusion() *exclusion {
@@ -32,26 +34,38 @@ func newExclusion() *exclusion {
 func (e *exclusion) lock(alone bool) (unlock func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := &e.shared
 	if alone {
-		n = &e.alone
-		e.waiting++
-		for e.shared+e.alone > 0 {
+		e.loners++
+		for e.shared+e.alone+e.turn > 0 {
 			e.changed.Wait()
 		}
-		e.waiting--
-	} else {
-		for e.alone+e.waiting > 0 {
-			e.changed.Wait()
-		}
+		e.loners--
+		e.alone++
+		return e.unlockAlone
 	}
-	*n++
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		*n--
-		e.changed.Broadcast()
+	e.others++
+	for e.alone > 0 || e.loners > 0 && e.turn == 0 {
+		e.changed.Wait()
 	}
+	e.others--
+	e.turn = max(e.turn-1, 0)
+	e.shared++
+	return e.unlockShared
+}
+
+func (e *exclusion) unlockAlone() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.alone--
+	e.turn = e.others
+	e.changed.Broadcast()
+}
+
+func (e *exclusion) unlockShared() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shared--
+	e.changed.Broadcast()
 }
 
 var (
