@@ -13,15 +13,13 @@ import (
 // active in this process: if it kills again, only its own count of starts has grown.
 var isolation = newExclusion()
 
-// exclusion is a read-write lock in which one that wants to be alone goes first, and those that waited
-// meanwhile go before the next one that does. Unlike sync.RWMutex, waiting for it lets time go on in a
-// testing/synctest bubble.
+// exclusion is a read-write lock that is had in the order of asking, so that neither kind starves the
+// other. Unlike sync.RWMutex, waiting for it lets time go on in a testing/synctest bubble.
 type exclusion struct {
-	mu             sync.Mutex
-	changed        *sync.Cond
-	alone, shared  int // inside
-	loners, others int // waiting
-	turn           int // how many of the others may go in before the next loner
+	mu            sync.Mutex
+	changed       *sync.Cond
+	asked, served int // tickets
+	shared, alone int // those that have it
 }
 
 func newExclusion() *exclusion {
@@ -34,38 +32,24 @@ func newExclusion() *exclusion {
 func (e *exclusion) lock(alone bool) (unlock func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if alone {
-		e.loners++
-		for e.shared+e.alone+e.turn > 0 {
-			e.changed.Wait()
-		}
-		e.loners--
-		e.alone++
-		return e.unlockAlone
-	}
-	e.others++
-	for e.alone > 0 || e.loners > 0 && e.turn == 0 {
+	ticket := e.asked
+	e.asked++
+	for e.served < ticket || e.alone > 0 || alone && e.shared > 0 {
 		e.changed.Wait()
 	}
-	e.others--
-	e.turn = max(e.turn-1, 0)
-	e.shared++
-	return e.unlockShared
-}
-
-func (e *exclusion) unlockAlone() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.alone--
-	e.turn = e.others
+	e.served++
+	n := &e.shared
+	if alone {
+		n = &e.alone
+	}
+	*n++
 	e.changed.Broadcast()
-}
-
-func (e *exclusion) unlockShared() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.shared--
-	e.changed.Broadcast()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		*n--
+		e.changed.Broadcast()
+	}
 }
 
 var (

@@ -30,6 +30,7 @@ type Consumer struct {
 	log       *slog.Logger
 	work      worker
 	needsID   bool
+	isolation *exclusion
 
 	started atomic.Bool
 	state   atomic.Uint32
@@ -98,7 +99,7 @@ func AtLeastOnce(name string, src Source, h Handler, c *Config) (*Consumer, erro
 			return nil, err
 		}
 	}
-	if caps := src.Capabilities(); (c == nil || c.Queue == nil) && !(caps.DelayedRetry && caps.DeadLetters) {
+	if caps := src.Capabilities(); (c == nil || c.Queue == nil) && (!caps.DelayedRetry || !caps.DeadLetters) {
 		return nil, &UnsupportedError{
 			"AtLeastOnce", src.String(), "it has no place for messages that failed",
 			"set Config.Queue to a store",
@@ -161,7 +162,7 @@ func newEffectively[TTx any](name string, src Source, s Store[TTx], e *effective
 }
 
 func newConsumer(guarantee, name string, src Source, c *Config) *Consumer {
-	co := &Consumer{name: name, guarantee: guarantee, src: src, cfg: c.withDefaults()}
+	co := &Consumer{name: name, guarantee: guarantee, src: src, cfg: c.withDefaults(), isolation: isolation}
 	co.log = co.cfg.Logger.With("consumer", name)
 	return co
 }

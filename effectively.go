@@ -125,7 +125,7 @@ func (e *effectively[TTx]) group(l *lane, items []*item, alone bool) {
 
 // apply runs one transaction.
 func (e *effectively[TTx]) apply(l *lane, part []*item, alone bool) outcome {
-	defer isolation.lock(alone)()
+	defer l.isolation.lock(alone)()
 	if alone {
 		if o := e.count(l, part[0]); o.err != nil || o.found != nil {
 			return o
@@ -303,26 +303,19 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	var held, other []*item
 	fresh := 0
 	for i, it := range part {
-		f := found[i]
-		if it.twin >= 0 {
-			if f = found[it.twin]; f == Fresh {
-				f = Duplicate
+		switch verdict(it, i, found) {
+		case Fresh:
+			if found[i] == Fresh {
+				fresh++
 			}
-		}
-		switch {
-		case f == Fresh:
-			fresh++
 			l.counts.resolved(it, &l.counts.processed)
 			settled = append(settled, it)
-		case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
-			l.counts.resolved(it, &l.counts.processed) // its commit had happened
-			settled = append(settled, it)
-		case f == Duplicate || f == Parked:
+		case Duplicate:
 			l.duplicate(it)
 			settled = append(settled, it)
-		case f == OtherBody:
+		case OtherBody:
 			other = append(other, it)
-		case f == Held:
+		case Held:
 			held = append(held, it)
 		default:
 			l.lost(it)
@@ -338,6 +331,25 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	for _, it := range held {
 		e.park(l, it, parking(l, it, false, 0, errHeld))
 	}
+}
+
+// verdict is what was found of part[i] = it: a twin has been a duplicate of the first one, and what was
+// in doubt, and is finished now, was finished by this consumer.
+func verdict(it *item, i int, found []Found) Found {
+	f := found[i]
+	if it.twin >= 0 {
+		f = found[it.twin]
+		if f == Fresh {
+			f = Duplicate
+		}
+	}
+	switch {
+	case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
+		return Fresh
+	case f == Parked:
+		return Duplicate
+	}
+	return f
 }
 
 var (
@@ -464,7 +476,7 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	switch {
 	case err != nil && !errors.Is(err, ErrLeaseLost):
 		l.returned([]*item{it})
-	case found == Fresh, found == OtherBody && p.Dead:
+	case found == Fresh || found == OtherBody && p.Dead:
 		l.parked(it, p)
 	case found == Duplicate || found == Parked:
 		l.duplicate(it)

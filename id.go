@@ -213,7 +213,7 @@ func noID(in *Incoming) string {
 func AnonymousID() string {
 	b := make([]byte, 33)
 	b[0] = formNoID
-	rand.Read(b[1:]) //nolint:errcheck // never fails
+	rand.Read(b[1:])
 	return string(b)
 }
 

@@ -226,8 +226,7 @@ func (l *lane) originOf(it *item) string {
 
 // backoff is how long to wait before the next attempt.
 func (r *run) backoff(attempt int, err error) time.Duration {
-	var after *retryError
-	if errors.As(err, &after) {
+	if after, ok := errors.AsType[*retryError](err); ok {
 		return max(after.after, 0)
 	}
 	return max(r.cfg.Backoff(attempt), 0)

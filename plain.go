@@ -171,7 +171,7 @@ func (a *atLeast) finish(l *lane, it *item, dead bool, wait time.Duration, why e
 }
 
 func (a *atLeast) retry(l *lane, it *item) {
-	unlock := isolation.lock(true)
+	unlock := l.isolation.lock(true)
 	n, err := a.retries().Start(l.hard, *it.record.Row)
 	away := err != nil
 	if err == nil {
@@ -212,7 +212,7 @@ func notEmitted(err error) bool {
 
 // callPlain runs a handler without a transaction of ours, and puts what it emitted into q.
 func (l *lane) callPlain(it *item, h Handler, q Queue, alone bool) error {
-	defer isolation.lock(alone)()
+	defer l.isolation.lock(alone)()
 	return l.callUnlocked(it, h, q)
 }
 

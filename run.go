@@ -49,12 +49,12 @@ func Run(ctx context.Context, rs ...Runner) error {
 type run struct {
 	*Consumer
 	// soft ends when the consumer is to stop: nothing new is started then.
-	soft context.Context
+	soft context.Context //nolint:containedctx // the lifetime of the run itself
 	stop context.CancelCauseFunc
 	// ended ends when the source has, or soft: then nothing more will come to wait.
 	ended context.Context
 	// hard ends when the grace time is over. Handlers and transactions see only this one.
-	hard context.Context
+	hard context.Context //nolint:containedctx // as soft
 
 	source   string // the source's name
 	held     budget
@@ -111,7 +111,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // consume runs sessions, and beside them the retries, until the source ends or the consumer stops.
 func (r *run) consume() error {
-	if err := r.begin(); err != nil {
+	if r.begin() != nil {
 		return r.fatal // nil: told to stop before it had begun
 	}
 	r.setState(Running, nil)
@@ -161,7 +161,7 @@ func (r *run) sessions() error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case r.soft.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // told to stop: why the session ended does not matter
 		case IsPermanent(err):
 			return fmt.Errorf("onceward: consumer %s: source %s: %w", Quote(r.name), r.src, err)
 		case errors.Is(err, errLongPause):

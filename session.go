@@ -33,7 +33,7 @@ type item struct {
 type session struct {
 	*run
 	Session
-	ctx   context.Context // ends when the session is over, or the consumer stops
+	ctx   context.Context //nolint:containedctx // ends when the session is over, or the consumer stops
 	end   context.CancelCauseFunc
 	lanes []*lane
 }

@@ -30,17 +30,18 @@ type app struct {
 }
 
 type commands struct {
-	Run     runCmd     `cmd:"" help:"Run the consumers of a config file until their sources end or a signal comes."`
-	Demo    demoCmd    `cmd:"" help:"Kill a worker again and again, and count what was lost or repeated."`
-	Check   checkCmd   `cmd:"" help:"Check a config file, its database and its sources without processing anything."`
-	Publish publishCmd `cmd:"" help:"Put messages into a queue of the store."`
-	Migrate migrateCmd `cmd:"" help:"Create or inspect the store's own tables."`
-	Stats   statsCmd   `cmd:"" help:"Count the messages that wait in the store."`
-	Dead    deadCmd    `cmd:"" help:"Look at dead letters, replay or discard them."`
-	Explain explainCmd `cmd:"" help:"Tell what the store knows about a message id."`
-	Forget  forgetCmd  `cmd:"" help:"Let a finished message be processed again when it comes again."`
-	Purge   purgeCmd   `cmd:"" help:"Remove old records of finished messages now."`
-	Version versionCmd `cmd:"" help:"Print the program's version."`
+	Run     runCmd        `cmd:"" help:"Run the consumers of a config file until their sources end or a signal comes."`
+	Demo    demoCmd       `cmd:"" help:"Kill a worker again and again, and count what was lost or repeated."`
+	Worker  demoWorkerCmd `cmd:"" name:"demo-worker" hidden:""`
+	Check   checkCmd      `cmd:"" help:"Check a config file, its database and its sources without processing anything."`
+	Publish publishCmd    `cmd:"" help:"Put messages into a queue of the store."`
+	Migrate migrateCmd    `cmd:"" help:"Create or inspect the store's own tables."`
+	Stats   statsCmd      `cmd:"" help:"Count the messages that wait in the store."`
+	Dead    deadCmd       `cmd:"" help:"Look at dead letters, replay or discard them."`
+	Explain explainCmd    `cmd:"" help:"Tell what the store knows about a message id."`
+	Forget  forgetCmd     `cmd:"" help:"Let a finished message be processed again when it comes again."`
+	Purge   purgeCmd      `cmd:"" help:"Remove old records of finished messages now."`
+	Version versionCmd    `cmd:"" help:"Print the program's version."`
 }
 
 // halt is how kong ends the program after --help.

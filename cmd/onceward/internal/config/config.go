@@ -235,7 +235,7 @@ func (c *Config) checkDatabase(n *node) {
 		n.fault("%s is a directory", c.Store.Path)
 	case errors.Is(err, fs.ErrNotExist):
 		if dir, err := os.Stat(filepath.Dir(c.Store.Path)); err != nil || !dir.IsDir() {
-			n.fault("the directory of %s does not exist", c.Store.Path)
+			n.fault("%s: the directory does not exist", c.Store.Path)
 		}
 	case err != nil:
 		n.fault("%s: %s", c.Store.Path, plain(err))

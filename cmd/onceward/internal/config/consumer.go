@@ -23,14 +23,6 @@ func (c *Config) readConsumers(n *node) {
 }
 
 func (c *Config) readConsumer(k *Consumer, n *node) {
-	seen := map[string]bool{}
-	with := func(name string, read func(*node)) func(*node) {
-		return func(v *node) {
-			seen[name] = true
-			c.at(v)
-			read(v)
-		}
-	}
 	readers := map[string]func(*node){
 		"name":      stringTo(&k.Name),
 		"source":    func(v *node) { c.readSource(k, v) },
@@ -42,11 +34,18 @@ func (c *Config) readConsumer(k *Consumer, n *node) {
 	}
 	k.Settings.readers(readers)
 	for name, read := range readers {
-		readers[name] = with(name, read)
+		readers[name] = func(v *node) {
+			c.at(v)
+			read(v)
+		}
 	}
 	c.at(n)
 	if n.each(readers); !n.isMapping() {
 		return
+	}
+	seen := map[string]bool{}
+	for _, f := range n.mapping() {
+		seen[f.name] = true
 	}
 	for _, name := range []string{"name", "source", "guarantee", "handler"} {
 		if !seen[name] {

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -82,7 +84,13 @@ func (d *document) fault(line int, field, format string, args ...any) {
 
 // err is nil, or all faults, one a line, in the order of their lines.
 func (d *document) err() error {
-	slices.SortStableFunc(d.faults, func(a, b *Error) int { return a.Line - b.Line })
+	last := func(f *Error) int { // what has no line comes last
+		if f.Line == 0 {
+			return math.MaxInt
+		}
+		return f.Line
+	}
+	slices.SortStableFunc(d.faults, func(a, b *Error) int { return cmp.Compare(last(a), last(b)) })
 	var errs []error
 	for _, f := range d.faults {
 		errs = append(errs, f)

@@ -67,6 +67,9 @@ func (l *lines) next() (line, error) {
 	for {
 		rest := l.buf[l.start:]
 		if i := bytes.IndexByte(rest[searched:], '\n'); i >= 0 {
+			if searched+i > l.limit {
+				return l.cutLong()
+			}
 			return l.cut(searched+i, 1), nil
 		}
 		searched = len(rest)
