@@ -230,7 +230,7 @@ func TestExplorerCatches(t *testing.T) {
 		{"a look instead of a claim", "effectively once", breakStore(func(s txStore) txStore { return looksFirst{s} })},
 		{"no look at what is found", "effectively once", breakStore(func(s txStore) txStore { return claimsAnything{s} })},
 		{"a waiting row that stays", "effectively once", breakStore(func(s txStore) txStore { return leavesRow{s} })},
-		{"parking without a claim", "two, effectively once", breakStore(func(s txStore) txStore { return parksBlindly{s} })},
+		{"parking without a claim", "two, effectively once, twins", breakStore(func(s txStore) txStore { return parksBlindly{s} })},
 		{"no parking", "effectively once", breakStore(func(s txStore) txStore { return forgetsParked{s} })},
 		{"a commit that is taken for granted", "effectively once", breakStore(func(s txStore) txStore { return believesCommits{s} })},
 		{"emitting outside the transaction", "effectively once", breakStore(func(s txStore) txStore { return emitsOutside{s} })},
