@@ -219,6 +219,7 @@ func width() int {
 
 func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 	t.Run(sc.name, func(t *testing.T) {
+		t.Parallel()
 		x := &explorer{T: t, sc: sc}
 		if replay := os.Getenv("ONCEWARD_REPLAY"); replay != "" {
 			name, rest, _ := strings.Cut(replay, ": ")
@@ -240,7 +241,7 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 func TestExploreDeaths(t *testing.T) {
 	for _, sc := range scenarios() {
 		explore(t, sc, func(x *explorer) {
-			x.deaths(300 * width())
+			x.deaths(60 * width())
 			x.faults()
 		})
 	}
@@ -261,7 +262,7 @@ func several() (scs []*scenario) {
 
 func TestExploreInterleavings(t *testing.T) {
 	for _, sc := range several() {
-		explore(t, sc, func(x *explorer) { x.switches(300*width(), true) })
+		explore(t, sc, func(x *explorer) { x.switches(60*width(), true) })
 	}
 }
 
@@ -273,6 +274,6 @@ func TestExploreWalks(t *testing.T) {
 		if c.guarantee != "AtMostOnce" {
 			c.config.Attempts = 8 // more than there are deaths and failures
 		}
-		explore(t, &c, func(x *explorer) { x.walks(100 * width()) })
+		explore(t, &c, func(x *explorer) { x.walks(15 * width()) })
 	}
 }

@@ -174,9 +174,9 @@ const name = "explorer"
 
 // run runs the processes until nothing is left to do, and lets them end.
 func (w *world) run() {
-	for slot := range max(w.sc.consumers, 1) {
-		w.running++
-		w.procs = append(w.procs, nil)
+	w.running = max(w.sc.consumers, 1)
+	w.procs = make([]*proc, w.running)
+	for slot := range w.procs {
 		go w.slot(slot)
 	}
 	deadline := time.Now().Add(24 * time.Hour)
