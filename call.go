@@ -68,6 +68,19 @@ type outcome struct {
 	found  []Found // per item, once committed
 }
 
+// supervise runs do, which calls handlers, under a watch, with a context that ends when the grace time
+// does.
+func (r *run) supervise(do func(ctx context.Context, w *watch) outcome) outcome {
+	ctx, cancel := context.WithCancelCause(r.hard)
+	defer cancel(nil)
+	w := newWatch(r.cfg.Timeout)
+	o := w.run(r.hard, cancel, func() outcome { return do(ctx, w) })
+	if errors.Is(o.err, errAbandoned) || errors.Is(o.err, errGoexit) {
+		r.counts.failed.Add(1) // call could not
+	}
+	return o
+}
+
 // watch keeps an eye on the handlers that a goroutine runs one after the other, to abandon one that
 // does not return.
 type watch struct {
@@ -93,8 +106,9 @@ func (w *watch) enter(i int) (abandoned bool) {
 }
 
 // run runs do in a goroutine of its own and returns its outcome, or abandons it: then cancel is
-// called, and do's later outcome is dropped.
-func (w *watch) run(cancel context.CancelCauseFunc, do func() outcome) outcome {
+// called, and do's later outcome is dropped. That happens too if do does not return soon after hard
+// has ended.
+func (w *watch) run(hard context.Context, cancel context.CancelCauseFunc, do func() outcome) outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		o := outcome{err: errGoexit, blamed: -1}
@@ -111,10 +125,18 @@ func (w *watch) run(cancel context.CancelCauseFunc, do func() outcome) outcome {
 	}()
 	timer := time.NewTimer(w.timeout + w.slack())
 	defer timer.Stop()
+	cut := hard.Done()
+	var last <-chan time.Time
 	for {
 		select {
 		case o := <-done:
 			return o
+		case <-cut:
+			cut, last = nil, time.After(w.slack())
+		case <-last:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.abandon(cancel)
 		case <-timer.C:
 			o, over, next := w.look(cancel)
 			if over {
@@ -149,9 +171,14 @@ func (w *watch) look(cancel context.CancelCauseFunc) (o outcome, over bool, next
 	if most := w.timeout + w.slack(); took < most {
 		return o, false, most - took + time.Millisecond
 	}
+	return w.abandon(cancel), true, 0
+}
+
+// abandon leaves the goroutine to itself. The caller holds w.mu.
+func (w *watch) abandon(cancel context.CancelCauseFunc) outcome {
 	w.abandoned = true
 	cancel(errAbandoned)
-	return outcome{err: errAbandoned, blamed: w.current, ran: w.current + 1}, true, 0
+	return outcome{err: errAbandoned, blamed: w.current, ran: w.current + 1}
 }
 
 // call runs one handler call, under the watch as number i.
@@ -183,7 +210,7 @@ func (r *run) guarded(ctx context.Context, d *Delivery, h func(ctx context.Conte
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("onceward: the handler panicked: %v", p)
-			r.log.Error("the handler panicked", "id", Quote(d.ID), "panic", p, "stack", string(debug.Stack()))
+			r.log.Error("the handler panicked", "id", short(d.ID), "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	return h(ctx)

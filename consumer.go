@@ -99,7 +99,7 @@ func AtLeastOnce(name string, src Source, h Handler, c *Config) (*Consumer, erro
 			return nil, err
 		}
 	}
-	if caps := src.Capabilities(); (c == nil || c.Queue == nil) && !(caps.DelayedRetry && caps.DeadLetters) {
+	if caps := src.Capabilities(); (c == nil || c.Queue == nil) && (!caps.DelayedRetry || !caps.DeadLetters) {
 		return nil, &UnsupportedError{
 			"AtLeastOnce", src.String(), "it has no place for messages that failed",
 			"set Config.Queue to a store",

@@ -188,7 +188,7 @@ type Inbox[TTx any] interface {
 	Park(ctx context.Context, consumer string, ps []Parking) ([]Found, error)
 	// Attempt counts durably that a handler is about to start with a message that may be a repeat,
 	// and returns how many starts have been counted, this one included. The count is kept until the
-	// message is done or parked. A message with a Row is counted by [Queue].Start instead.
+	// message is claimed as Fresh or parked. A message with a Row is counted by [Queue].Start instead.
 	Attempt(ctx context.Context, consumer string, r Record) (int, error)
 	// Recorded looks up which messages are in the inbox. It decides nothing: a claim does.
 	Recorded(ctx context.Context, consumer string, rs []Record) ([]bool, error)
@@ -222,8 +222,8 @@ const (
 	Fresh Found = iota + 1
 	// Duplicate: finished before. Claim and Park have deleted Record.Row.
 	Duplicate
-	// OtherBody: finished before with another fingerprint. Claim has left Record.Row. Park writes the
-	// row all the same if it is to be dead; as waiting it returns OtherBody and does nothing.
+	// OtherBody: finished before with another fingerprint. Claim has left Record.Row. Park has written
+	// the row all the same if it is to be dead; to let it wait, it has done nothing.
 	OtherBody
 	// Parked: a row of the queue Retries other than Record.Row has the same consumer, id and
 	// fingerprint, waiting or dead. Claim and Park have deleted Record.Row, and recorded nothing.
@@ -277,7 +277,7 @@ type Positions[TTx any] interface {
 // queue [Retries], those that consumers have put aside.
 type Queue interface {
 	// Put writes entries; one whose id waits there already (in the queue Retries: with the same
-	// consumer and fingerprint) is left alone. In the queue Retries a message may have no id; such a
+	// consumer and body) is left alone. In the queue Retries a message may have no id; such a
 	// one is always written. Elsewhere that is [ErrNoID].
 	Put(ctx context.Context, es ...Entry) error
 	// Lease takes up to p.Max rows that are due, oldest first, for p.For: until then, or until

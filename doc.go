@@ -31,8 +31,8 @@
 //	after the settlement           nothing          record, effect, emits   nothing
 //	while a failure is put aside   the message      all of it or nothing    delivered again: a repeat of what waits
 //	                                                                        is settled, otherwise handled
-//	while a waiting copy runs      nothing          the row, then the       the row's lease runs out, then it is
-//	                                                effect without the row  handled; or it is done
+//	while a waiting copy runs      nothing          its row; or the effect  the lease on the row runs out, then it
+//	                                                without the row         is handled; or it is done
 //
 // For AtLeastOnce a death after the handler and before the settlement repeats the handler. For
 // AtMostOnce a death between settlement and handler loses the message, and with it those that were

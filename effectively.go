@@ -49,6 +49,10 @@ func (e *effectively[TTx]) process(l *lane, items []*item) {
 			e.park(l, it, parking(l, it, true, 0, it.broken))
 			continue
 		}
+		if it.parking != nil {
+			e.park(l, it, *it.parking)
+			continue
+		}
 		fit = append(fit, it)
 	}
 	e.acquit(l, fit)
@@ -127,10 +131,11 @@ func (e *effectively[TTx]) apply(l *lane, part []*item, alone bool) outcome {
 			return o
 		}
 	}
-	ctx, cancel := context.WithCancelCause(l.hard)
-	defer cancel(nil)
-	w := newWatch(l.cfg.Timeout)
-	return w.run(cancel, func() outcome { return e.transact(ctx, l, w, part) })
+	o := l.supervise(func(ctx context.Context, w *watch) outcome { return e.transact(ctx, l, w, part) })
+	if e.many != nil && len(part) > 1 && (errors.Is(o.err, errAbandoned) || errors.Is(o.err, errGoexit)) {
+		o.blamed = -1
+	}
+	return o
 }
 
 // count counts the start of the handler durably, before it.
@@ -298,26 +303,19 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	var held, other []*item
 	fresh := 0
 	for i, it := range part {
-		f := found[i]
-		if it.twin >= 0 {
-			if f = found[it.twin]; f == Fresh {
-				f = Duplicate
+		switch verdict(it, i, found) {
+		case Fresh:
+			if found[i] == Fresh {
+				fresh++
 			}
-		}
-		switch {
-		case f == Fresh:
-			fresh++
 			l.counts.resolved(it, &l.counts.processed)
 			settled = append(settled, it)
-		case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
-			l.counts.resolved(it, &l.counts.processed) // its commit had happened
-			settled = append(settled, it)
-		case f == Duplicate || f == Parked:
+		case Duplicate:
 			l.duplicate(it)
 			settled = append(settled, it)
-		case f == OtherBody:
+		case OtherBody:
 			other = append(other, it)
-		case f == Held:
+		case Held:
 			held = append(held, it)
 		default:
 			l.lost(it)
@@ -333,6 +331,25 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	for _, it := range held {
 		e.park(l, it, parking(l, it, false, 0, errHeld))
 	}
+}
+
+// verdict is what was found of part[i] = it: a twin has been a duplicate of the first one, and what was
+// in doubt, and is finished now, was finished by this consumer.
+func verdict(it *item, i int, found []Found) Found {
+	f := found[i]
+	if it.twin >= 0 {
+		f = found[it.twin]
+		if f == Fresh {
+			f = Duplicate
+		}
+	}
+	switch {
+	case it.inDoubt && it.twin < 0 && (f == Duplicate || f == Lost):
+		return Fresh
+	case f == Parked:
+		return Duplicate
+	}
+	return f
 }
 
 var (
@@ -355,8 +372,8 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 		l.halt(fmt.Errorf("onceward: consumer %s: handler of message %s: %w", Quote(l.name), Quote(part[max(o.ran, 1)-1].ID), o.err))
 		l.returned(items)
 		return nil
-	case errors.Is(o.err, ErrInDoubt):
-		return e.inDoubt(l, items, part, o.err)
+	case errors.Is(o.err, ErrInDoubt) && o.blamed < 0: // a handler's own doubts are not the commit's
+		return e.inDoubt(l, items, part, o)
 	case errors.Is(o.err, ErrConflict), errors.Is(o.err, ErrBusy):
 		return e.conflicted(l, items, part, o.err)
 	case errors.Is(o.err, ErrUnavailable):
@@ -375,12 +392,12 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 }
 
 // inDoubt resolves an unknown commit by claiming again.
-func (e *effectively[TTx]) inDoubt(l *lane, items, part []*item, err error) []*item {
-	l.log.Warn("the outcome of a commit is unknown; claiming again", "messages", len(part), "error", err)
-	for _, it := range part {
-		it.inDoubt = true
+func (e *effectively[TTx]) inDoubt(l *lane, items, part []*item, o outcome) []*item {
+	l.log.Warn("the outcome of a commit is unknown; claiming again", "messages", len(part), "error", o.err)
+	for i, it := range part {
+		it.inDoubt = it.inDoubt || o.found == nil || o.found[i] == Fresh
 	}
-	if l.recovered(l.s, err) != nil || !l.sleep(pauseFirst) {
+	if l.recovered(l.s, o.err) != nil || !l.sleep(pauseFirst) {
 		l.returned(items)
 		return nil
 	}
@@ -433,14 +450,16 @@ func (e *effectively[TTx]) unavailable(l *lane, items, part []*item, o outcome) 
 // fail charges an attempt: the message waits for the next one, or is a dead letter.
 func (e *effectively[TTx]) fail(l *lane, it *item, err error) {
 	dead := IsPermanent(err) || l.cfg.Attempts != Unlimited && it.attempt >= l.cfg.Attempts
-	e.park(l, it, parking(l, it, dead, l.backoff(it.attempt, err), err))
+	p := parking(l, it, dead, l.backoff(it.attempt, err), err)
+	p.Attempts = it.attempt
+	e.park(l, it, p)
 }
 
-// parking describes a message to put aside.
+// parking describes a message to put aside whose handler was not started this time.
 func parking(l *lane, it *item, dead bool, after time.Duration, reason error) Parking {
 	return Parking{
 		Record: it.record, Message: it.Message, Dead: dead, After: after,
-		Attempts: it.attempt, Reason: reason.Error(), Origin: l.originOf(it),
+		Attempts: it.attempt - 1, Reason: reason.Error(), Origin: l.originOf(it),
 	}
 }
 
@@ -457,7 +476,7 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	switch {
 	case err != nil && !errors.Is(err, ErrLeaseLost):
 		l.returned([]*item{it})
-	case found == Fresh:
+	case found == Fresh || found == OtherBody && p.Dead:
 		l.parked(it, p)
 	case found == Duplicate || found == Parked:
 		l.duplicate(it)
@@ -465,7 +484,8 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	case found == OtherBody:
 		p.Dead, p.Reason = true, errOtherBody.Error()
 		e.park(l, it, p)
-	case found == Busy:
+	case found == Busy: // perhaps in those of our own transaction, abandoned and not yet rolled back
+		it.parking = &p
 		l.putAside(it, ErrBusy)
 	default:
 		l.lost(it)

@@ -41,7 +41,7 @@ const attempts = 4
 
 func m(id, body string) onceward.Message { return onceward.Message{ID: id, Body: []byte(body)} }
 
-func keyed(id, key string) onceward.Message {
+func withKey(id, key string) onceward.Message {
 	return onceward.Message{ID: id, Key: key, Body: []byte("x")}
 }
 

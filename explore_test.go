@@ -40,14 +40,14 @@ func scenarios() []*scenario {
 	one := onceward.Config{MaxBatch: 1}
 	waiting := []onceward.Message{m("wait", "x"), m("good1", "x")}
 	ordered := []onceward.Message{
-		keyed("flaky1", key(0)), keyed("good1", key(1)), keyed("good2", key(0)), keyed("good3", key(1)),
-		keyed("perm1", key(1)), keyed("emit1", key(0)), keyed("flaky2", key(1)), keyed("good4", key(1)),
+		withKey("flaky1", key(0)), withKey("good1", key(1)), withKey("good2", key(0)), withKey("good3", key(1)),
+		withKey("perm1", key(1)), withKey("emit1", key(0)), withKey("flaky2", key(1)), withKey("good4", key(1)),
 	}
 	lanes := onceward.Config{KeepOrder: true, Lanes: 2, MaxBatch: 4}
 	return []*scenario{
 		{name: "at most once", guarantee: "AtMostOnce", messages: everything, config: small},
 		{name: "at least once", guarantee: "AtLeastOnce", messages: everything, config: small},
-		{name: "at least once, kept by the source", guarantee: "AtLeastOnce", messages: without(everything, "emit"), sourceKeeps: true, config: small},
+		{name: "at least once, kept by the source", guarantee: "AtLeastOnce", messages: except(everything, "emit"), sourceKeeps: true, config: small},
 		{name: "at least once, no hints", guarantee: "AtLeastOnce", messages: few, noHints: true, config: small},
 		{name: "effectively once", guarantee: "EffectivelyOnce", messages: everything, waiting: waiting, config: small},
 		{name: "effectively once, one by one", guarantee: "EffectivelyOnce", messages: few, waiting: waiting, config: one},
@@ -73,7 +73,7 @@ func key(lane int) string {
 	}
 }
 
-func without(ms []onceward.Message, kinds ...string) (left []onceward.Message) {
+func except(ms []onceward.Message, kinds ...string) (left []onceward.Message) {
 	for _, m := range ms {
 		if !strings.Contains(strings.Join(kinds, " "), kind(m.ID)) || m.ID == "" {
 			left = append(left, m)

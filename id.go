@@ -213,7 +213,7 @@ func noID(in *Incoming) string {
 func AnonymousID() string {
 	b := make([]byte, 33)
 	b[0] = formNoID
-	rand.Read(b[1:]) //nolint:errcheck // never fails
+	rand.Read(b[1:])
 	return string(b)
 }
 
@@ -228,16 +228,24 @@ func Fingerprint(body []byte) int64 {
 	return 1
 }
 
-// Quote renders bytes from outside, such as an id, for a log line or an error: quoted, control
-// bytes escaped, at most about 80 characters.
+// Quote renders bytes from outside, such as an id, for an error: quoted, control bytes escaped, at
+// most about 80 of them.
 func Quote(s string) string {
+	if head := short(s); len(head) < len(s) {
+		return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(head), len(s))
+	}
+	return strconv.Quote(s)
+}
+
+// short cuts bytes from outside for a log line, whose handler escapes them.
+func short(s string) string {
 	const most = 80
 	if len(s) <= most {
-		return strconv.Quote(s)
+		return s
 	}
 	cut := most
 	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
-	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(s[:cut]), len(s))
+	return s[:cut]
 }

@@ -45,11 +45,22 @@ func ByContent() Identity {
 // IdentifyBy takes what f returns. An error, or an empty id, makes the message a dead letter.
 func IdentifyBy(f func(*Message) (string, error)) Identity { return Identity{find: f} }
 
+// shielded calls a function of the program's, and makes an error of its panic: a message that it can't
+// cope with must not end the process.
+func shielded[T any](f func(*Message) (T, error), m *Message) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f(m)
+}
+
 func (i Identity) of(m *Message) (string, error) {
 	id := m.ID
 	if i.find != nil {
 		var err error
-		if id, err = i.find(m); err != nil {
+		if id, err = shielded(i.find, m); err != nil {
 			return "", fmt.Errorf("%w: %w", ErrNoID, err)
 		}
 	}

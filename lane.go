@@ -1,7 +1,6 @@
 package onceward
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -119,7 +118,7 @@ func (l *lane) putAside(it *item, why error) {
 		l.waitOn(it, wait)
 		return
 	}
-	l.log.Debug("put aside", "id", Quote(it.ID), "for", wait, "reason", why)
+	l.log.Debug("put aside", "id", short(it.ID), "for", wait, "reason", why)
 	l.aside = append(l.aside, asideItem{it, time.Now().Add(wait)})
 	slices.SortStableFunc(l.aside, func(a, b asideItem) int { return a.due.Compare(b.due) })
 }
@@ -138,7 +137,7 @@ func (l *lane) stopped() bool {
 	if l.s != nil {
 		return l.s.ctx.Err() != nil
 	}
-	return l.soft.Err() != nil && !errors.Is(context.Cause(l.soft), errEnded)
+	return l.soft.Err() != nil
 }
 
 // cut returns how many of items go into the next batch: at most the lane's size, and no id twice
@@ -175,7 +174,7 @@ func (l *lane) done(items ...*item) {
 // duplicate counts an item that was dropped.
 func (l *lane) duplicate(it *item) {
 	l.counts.resolved(it, &l.counts.duplicates)
-	l.log.Debug("duplicate dropped", "id", Quote(it.ID))
+	l.log.Debug("duplicate dropped", "id", short(it.ID))
 	if f := l.cfg.Hooks.Duplicate; f != nil {
 		f(l.name, &it.Message)
 	}
@@ -190,14 +189,14 @@ func (l *lane) parked(it *item, p Parking) {
 		l.counts.waiting.Add(1)
 	}
 	if !p.Dead {
-		l.log.Info("will be tried again", "id", Quote(it.ID), "attempts", p.Attempts, "after", p.After, "reason", p.Reason)
+		l.log.Info("will be tried again", "id", short(it.ID), "attempts", p.Attempts, "after", p.After, "reason", p.Reason)
 	}
 	l.done(it)
 }
 
 func (l *lane) dead(it *item, reason error) {
 	l.counts.resolved(it, &l.counts.dead)
-	l.log.Warn("dead letter", "id", Quote(it.ID), "from", l.originOf(it), "attempts", it.attempt, "reason", reason)
+	l.log.Warn("dead letter", "id", short(it.ID), "from", l.originOf(it), "attempts", it.attempt, "reason", reason)
 	if f := l.cfg.Hooks.Dead; f != nil {
 		f(l.name, &it.Message, reason)
 	}
@@ -205,7 +204,7 @@ func (l *lane) dead(it *item, reason error) {
 
 // lost leaves an item whose row another consumer has taken over.
 func (l *lane) lost(it *item) {
-	l.log.Info("its lease was taken over; left to the new owner", "id", Quote(it.ID))
+	l.log.Info("its lease was taken over; left to the new owner", "id", short(it.ID))
 	if l.s != nil {
 		l.counts.givenBack.Add(1)
 		l.s.held.add(-int64(len(it.Body)))
@@ -227,8 +226,7 @@ func (l *lane) originOf(it *item) string {
 
 // backoff is how long to wait before the next attempt.
 func (r *run) backoff(attempt int, err error) time.Duration {
-	var after *retryError
-	if errors.As(err, &after) {
+	if after, ok := errors.AsType[*retryError](err); ok {
 		return max(after.after, 0)
 	}
 	return max(r.cfg.Backoff(attempt), 0)

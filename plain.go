@@ -30,7 +30,7 @@ func (o *once) process(l *lane, items []*item) {
 			continue
 		}
 		if err := l.callPlain(it, o.h, nil, false); err != nil {
-			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", Quote(it.ID), "error", err)
+			l.log.Error("the handler failed; under AtMostOnce the message is lost", "id", short(it.ID), "error", err)
 		}
 		l.counts.processed.Add(1)
 	}
@@ -104,16 +104,14 @@ func (a *atLeast) quarantine(l *lane, it *item) {
 // done.
 func (a *atLeast) attempt(l *lane, it *item) (done bool) {
 	err := l.callPlain(it, a.h, a.retries(), it.suspect)
+	for notEmitted(err) && l.recovered(l.s, err) == nil && l.sleep(pauseFirst) {
+		err = l.callPlain(it, a.h, a.retries(), it.suspect)
+	}
 	switch {
 	case err == nil:
 		l.counts.resolved(it, &l.counts.processed)
 		return true
-	case l.hard.Err() != nil:
-		l.returned([]*item{it})
-	case errors.Is(err, ErrUnavailable): // emitting failed
-		if l.recovered(l.s, err) == nil && l.sleep(pauseFirst) {
-			return a.attempt(l, it)
-		}
+	case l.hard.Err() != nil || notEmitted(err):
 		l.returned([]*item{it})
 	default:
 		a.fail(l, it, err)
@@ -175,6 +173,7 @@ func (a *atLeast) finish(l *lane, it *item, dead bool, wait time.Duration, why e
 func (a *atLeast) retry(l *lane, it *item) {
 	unlock := l.isolation.lock(true)
 	n, err := a.retries().Start(l.hard, *it.record.Row)
+	away := err != nil
 	if err == nil {
 		it.attempt = n
 		if most := l.cfg.Attempts; most != Unlimited && n > most {
@@ -190,7 +189,7 @@ func (a *atLeast) retry(l *lane, it *item) {
 	case errors.Is(err, ErrLeaseLost):
 	case l.hard.Err() != nil:
 		l.waitOn(it, 0)
-	case errors.Is(err, ErrUnavailable):
+	case away || notEmitted(err):
 		l.waitOn(it, pauseMost)
 	case err != nil:
 		a.fail(l, it, err)
@@ -200,6 +199,17 @@ func (a *atLeast) retry(l *lane, it *item) {
 	}
 }
 
+// emitError says that the queue could not take what a handler emitted: no fault of the message.
+type emitError struct{ err error }
+
+func (e *emitError) Error() string { return "emit: " + e.err.Error() }
+func (e *emitError) Unwrap() error { return e.err }
+
+func notEmitted(err error) bool {
+	var e *emitError
+	return errors.As(err, &e)
+}
+
 // callPlain runs a handler without a transaction of ours, and puts what it emitted into q.
 func (l *lane) callPlain(it *item, h Handler, q Queue, alone bool) error {
 	defer l.isolation.lock(alone)()
@@ -207,11 +217,8 @@ func (l *lane) callPlain(it *item, h Handler, q Queue, alone bool) error {
 }
 
 func (l *lane) callUnlocked(it *item, h Handler, q Queue) error {
-	ctx, cancel := context.WithCancelCause(l.hard)
-	defer cancel(nil)
 	d := l.delivery(it)
-	w := newWatch(l.cfg.Timeout)
-	o := w.run(cancel, func() outcome {
+	o := l.supervise(func(ctx context.Context, w *watch) outcome {
 		return outcome{err: l.call(ctx, w, 0, &d, func(ctx context.Context) error { return h(ctx, &d) })}
 	})
 	if o.err != nil || len(d.emitted) == 0 {
@@ -224,8 +231,10 @@ func (l *lane) callUnlocked(it *item, h Handler, q Queue) error {
 	for i, em := range d.emitted {
 		es[i] = Entry{Queue: em.queue, Message: em.msg, State: Waiting}
 	}
-	if err := q.Put(ctx, es...); err != nil {
-		return fmt.Errorf("%w: emit: %w", ErrUnavailable, err)
+	switch err := q.Put(l.hard, es...); {
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrInDoubt), errors.Is(err, ErrConflict):
+		return &emitError{err}
+	default:
+		return err
 	}
-	return nil
 }

@@ -14,7 +14,7 @@ func (r *run) runRetries() {
 		return
 	}
 	l := newLane(r, nil)
-	for r.soft.Err() == nil || errors.Is(context.Cause(r.soft), errEnded) {
+	for r.soft.Err() == nil {
 		ran, err := r.retryOne(l, q)
 		switch {
 		case err != nil:
@@ -23,10 +23,10 @@ func (r *run) runRetries() {
 			}
 		case ran:
 			continue
-		case r.soft.Err() != nil:
+		case r.ended.Err() != nil:
 			return
 		}
-		wait, cancel := context.WithTimeout(r.soft, retryPoll)
+		wait, cancel := context.WithTimeout(r.ended, retryPoll)
 		_ = q.Wait(wait, Retries) // whatever ends it, the next look decides
 		cancel()
 		if err != nil && !r.sleep(pauseFirst) {
@@ -76,7 +76,7 @@ func (l *lane) waitOn(it *item, after time.Duration) {
 	defer cancel()
 	err := l.work.retries().Finish(ctx, Outcome{Row: *it.record.Row, Verdict: Requeue, After: after})
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		l.log.Info("a message that waits was not given back; its lease will run out", "id", Quote(it.ID), "error", err)
+		l.log.Info("a message that waits was not given back; its lease will run out", "id", short(it.ID), "error", err)
 	}
 }
 

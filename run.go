@@ -49,10 +49,12 @@ func Run(ctx context.Context, rs ...Runner) error {
 type run struct {
 	*Consumer
 	// soft ends when the consumer is to stop: nothing new is started then.
-	soft context.Context
+	soft context.Context //nolint:containedctx // the lifetime of the run itself
 	stop context.CancelCauseFunc
+	// ended ends when the source has, or soft: then nothing more will come to wait.
+	ended context.Context
 	// hard ends when the grace time is over. Handlers and transactions see only this one.
-	hard context.Context
+	hard context.Context //nolint:containedctx // as soft
 
 	source   string // the source's name
 	held     budget
@@ -73,7 +75,6 @@ var (
 	errStopping  = errors.New("onceward: stopping")
 	errGraceOver = errors.New("onceward: the grace time is over")
 	errLongPause = errors.New("onceward: paused for more than a minute")
-	errEnded     = errors.New("onceward: the source has ended")
 )
 
 // Run consumes until ctx ends or the source does; it then finishes and settles what has started,
@@ -90,14 +91,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 	soft, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{Consumer: c, soft: soft, stop: stop, hard: hard, source: c.src.String(), idSeen: !c.needsID}
-	unwatch := context.AfterFunc(soft, func() {
+	draining := make(chan struct{})
+	context.AfterFunc(soft, func() {
+		defer close(draining)
 		r.setState(Draining, nil)
 		t := time.AfterFunc(c.cfg.Grace, func() { cut(errGraceOver) })
 		context.AfterFunc(hard, func() { t.Stop() })
 	})
-	defer unwatch()
 
 	err := r.consume()
+	<-draining // soft has ended, so that this was started
 	if err == nil && errors.Is(context.Cause(hard), errGraceOver) {
 		err = fmt.Errorf("onceward: consumer %s: %w (%s) with messages in hand; they will be delivered again",
 			Quote(c.name), errGraceOver, c.cfg.Grace)
@@ -108,20 +111,23 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // consume runs sessions, and beside them the retries, until the source ends or the consumer stops.
 func (r *run) consume() error {
-	if err := r.begin(); err != nil {
+	if r.begin() != nil {
 		return r.fatal // nil: told to stop before it had begun
 	}
 	r.setState(Running, nil)
-	var beside sync.WaitGroup
-	beside.Go(r.runRetries)
-	beside.Go(r.runTidy)
+	var retries, tidy sync.WaitGroup
+	var end context.CancelFunc
+	r.ended, end = context.WithCancel(r.soft)
+	retries.Go(r.runRetries)
+	tidy.Go(r.runTidy)
 
-	if err := r.sessions(); err == nil || errors.Is(err, errEnded) || errors.Is(err, errStopping) {
-		r.stop(err)
-	} else {
+	if err := r.sessions(); err != nil && !errors.Is(err, errStopping) {
 		r.halt(err)
 	}
-	beside.Wait()
+	end()
+	retries.Wait()
+	r.stop(nil)
+	tidy.Wait()
 	return r.fatal
 }
 
@@ -146,16 +152,16 @@ func (r *run) begin() error {
 	})
 }
 
-// sessions subscribes again whenever a session ends, until the source has ended (errEnded), the
-// consumer stops (nil), or no retry can cure it.
+// sessions subscribes again whenever a session ends, until the source has ended or the consumer stops
+// (nil), or no retry can cure it.
 func (r *run) sessions() error {
 	for wait := pauseFirst; ; {
 		received, err := r.session()
 		switch {
 		case errors.Is(err, io.EOF):
-			return errEnded
-		case r.soft.Err() != nil:
 			return nil
+		case r.soft.Err() != nil:
+			return nil //nolint:nilerr // told to stop: why the session ended does not matter
 		case IsPermanent(err):
 			return fmt.Errorf("onceward: consumer %s: source %s: %w", Quote(r.name), r.src, err)
 		case errors.Is(err, errLongPause):
@@ -239,13 +245,15 @@ func (r *run) sleep(d time.Duration) bool {
 }
 
 func (c *Consumer) setState(s State, why error) {
-	old := State(c.state.Swap(uint32(s))) //nolint:gosec // set from a State only
-	if old == Draining && s < Draining {
-		c.state.Store(uint32(Draining))
-		return
-	}
-	if old == s {
-		return
+	var old State
+	for {
+		old = State(c.state.Load()) //nolint:gosec // set from a State only
+		if old == s || old >= Draining && s < old {
+			return
+		}
+		if c.state.CompareAndSwap(uint32(old), uint32(s)) {
+			break
+		}
 	}
 	switch {
 	case s == Paused:

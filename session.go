@@ -20,19 +20,20 @@ type item struct {
 	waited  bool  // it comes from the queue Retries
 	origin  string
 
-	attempt   int  // starts of the handler, the coming one included
-	inDoubt   bool // a commit with it had an unknown outcome
-	conflicts int  // rollbacks in a row because of another transaction, alone
-	outages   int  // store failures in a row while it ran alone
-	asides    int  // times it was put aside because of a twin
-	twin      int  // index of the same message earlier in the batch, -1 if none
+	attempt   int      // starts of the handler, the coming one included
+	inDoubt   bool     // a commit with it had an unknown outcome
+	conflicts int      // rollbacks in a row because of another transaction, alone
+	outages   int      // store failures in a row while it ran alone
+	asides    int      // times it was put aside because of a twin
+	parking   *Parking // what is to become of it once its twin lets go of it
+	twin      int      // index of the same message earlier in the batch, -1 if none
 }
 
 // session is one subscription and the lanes it feeds.
 type session struct {
 	*run
 	Session
-	ctx   context.Context // ends when the session is over, or the consumer stops
+	ctx   context.Context //nolint:containedctx // ends when the session is over, or the consumer stops
 	end   context.CancelCauseFunc
 	lanes []*lane
 }
@@ -124,11 +125,18 @@ func (s *session) route(in []Incoming) error {
 // prepare finds out what an incoming message is.
 func (s *session) prepare(it *item, in Incoming) {
 	it.Incoming, it.attempt, it.twin = in, in.Attempts+1, -1
-	if m := s.cfg.Match; m != nil && !m(&it.Message) {
-		it.skip = true
-		return
+	var err error
+	if match := s.cfg.Match; match != nil {
+		var fits bool
+		fits, err = shielded(func(m *Message) (bool, error) { return match(m), nil }, &it.Message)
+		if it.skip = err == nil && !fits; it.skip {
+			return
+		}
 	}
 	s.identify(it)
+	if err != nil && s.needsID {
+		it.broken = fmt.Errorf("onceward: Config.Match: %w", err)
+	}
 	it.suspect = in.Redelivered
 	if !it.suspect {
 		it.suspect = s.suspects.next()
@@ -138,7 +146,7 @@ func (s *session) prepare(it *item, in Incoming) {
 // identify fills in what the inbox needs to know.
 func (r *run) identify(it *item) {
 	if f := r.cfg.Key; f != nil {
-		key, err := f(&it.Message)
+		key, err := shielded(f, &it.Message)
 		if err != nil {
 			it.broken = fmt.Errorf("onceward: no ordering key: %w", err)
 		}
@@ -180,7 +188,7 @@ func (s *session) sawID(items []item) error {
 	for i := range items {
 		switch it := &items[i]; {
 		case it.skip:
-		case it.broken == nil:
+		case !errors.Is(it.broken, ErrNoID):
 			s.idSeen = true
 			return nil
 		case broken == nil:

@@ -159,11 +159,7 @@ func consistent(t *testing.T, s *sqlstore.Store, got map[string]int) {
 func TestSQLiteProcesses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "test.db")
 	db := openDB(t, "sqlite", file, "", 8)
-	openSQLite(t, db)
-	s, err := sqlstore.SQLite(db, &sqlstore.Config{LockTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openSQLite(t, db)
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE effects (id TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}

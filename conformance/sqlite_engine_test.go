@@ -111,10 +111,13 @@ func TestSQLiteLockTimeout(t *testing.T) {
 	for _, params := range []string{"", "?_pragma=busy_timeout(60000)", "?_txlock=immediate", "?_txlock=exclusive&_pragma=busy_timeout(10)"} {
 		t.Run(params, func(t *testing.T) {
 			_, other, file := newSQLite(t, "sqlite", 1)
-			s := openSQLite(t, openDB(t, "sqlite", file, params, 2))
+			s, err := sqlstore.SQLite(openDB(t, "sqlite", file, params, 2), &sqlstore.Config{LockTimeout: 500 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
 			begin(t, other)
 			start := time.Now()
-			err := s.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil })
+			err = s.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil })
 			if took := time.Since(start); !errors.Is(err, onceward.ErrConflict) || took < 400*time.Millisecond || took > 5*time.Second {
 				t.Errorf("InTx = %v after %v, want ErrConflict after half a second", err, took)
 			}
@@ -405,5 +408,20 @@ func TestSQLiteAbandonedHandler(t *testing.T) {
 	}
 	if got := effects(t, db); len(got) != 1 || got["next"] != 1 {
 		t.Errorf("effects = %v", got)
+	}
+}
+
+func TestSQLiteClosed(t *testing.T) {
+	s, db, _ := newSQLite(t, "sqlite", 1)
+	_ = db.Close()
+	_, leased := s.Lease(t.Context(), onceward.LeaseParams{Queue: "q", Max: 1, For: time.Minute})
+	for what, err := range map[string]error{
+		"Ready": s.Ready(t.Context()),
+		"InTx":  s.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil }),
+		"Lease": leased,
+	} {
+		if !errors.Is(err, onceward.ErrUnavailable) || onceward.IsPermanent(err) {
+			t.Errorf("%s of a closed database = %v, want ErrUnavailable", what, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"net/url"
 	"path/filepath"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ type plainConn struct{ sqliteConn }
 
 func openDB(t testing.TB, driverName, file, params string, conns int) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driverName, "file:"+file+params)
+	db, err := sql.Open(driverName, "file:"+(&url.URL{Path: file}).EscapedPath()+params)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,10 @@ func openDB(t testing.TB, driverName, file, params string, conns int) *sql.DB {
 	return db
 }
 
+// openSQLite waits long for the writer lock, for a machine that is busy with other tests.
 func openSQLite(t testing.TB, db *sql.DB) *sqlstore.Store {
 	t.Helper()
-	s, err := sqlstore.SQLite(db, &sqlstore.Config{LockTimeout: 500 * time.Millisecond})
+	s, err := sqlstore.SQLite(db, &sqlstore.Config{LockTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func suite(driverName string, conns int) storetest.Harness[*sql.Tx] {
 			}
 		},
 		Ends:    sqliteEnds(),
-		MaxWait: 500 * time.Millisecond,
+		MaxWait: 10 * time.Second,
 	}
 }
 

@@ -21,7 +21,6 @@ type Tx struct {
 	// The rest is guarded by s.mu.
 	why       error // why it has ended; nil: it has not
 	failure   error // of a method that has no error to return
-	byHandler bool  // the handler tried to end it
 	inbox     map[msgKey]int64
 	counts    []msgKey // to delete
 	rows      map[int64]bool
@@ -109,7 +108,6 @@ func (tx *Tx) refuse(what string) error {
 	if tx.why != nil {
 		return tx.why
 	}
-	tx.byHandler = true
 	tx.end(fmt.Errorf("memory: %s is the consumer's: %w", what, onceward.ErrTxEnded))
 	return tx.why
 }
@@ -166,9 +164,6 @@ func (tx *Tx) finish(ctx context.Context, returned error) error {
 	}
 	err := tx.err()
 	switch {
-	case tx.byHandler && returned != nil && !errors.Is(returned, err):
-		err = fmt.Errorf("%w (it returned: %w)", err, returned)
-	case tx.byHandler:
 	case returned != nil && err != nil && !errors.Is(returned, err):
 		err = fmt.Errorf("%w (%w)", returned, err)
 	case returned != nil:

@@ -126,5 +126,5 @@ func (s *Store) failRead(ctx context.Context, err error) error {
 	if other == nil && have != want {
 		return errors.Join(wrongVersion(s, have, want), err)
 	}
-	return s.fail(ctx, err)
+	return s.failOwn(ctx, err)
 }

@@ -17,8 +17,9 @@ var sqliteFiles embed.FS
 
 // SQLite is a store in an SQLite database, in a file of its own or beside the program's tables, of
 // version 3.42 or later. Any driver will do; modernc.org/sqlite and github.com/mattn/go-sqlite3 let
-// the store guard its transactions, others do not. The data source name may be anything that leaves
-// PRAGMA synchronous at FULL; neither _txlock nor busy_timeout matters, nor the size of the pool.
+// the store guard its transactions, others do not. PRAGMA synchronous must be FULL, which is the
+// default of the former and takes _synchronous=FULL in a data source name of the latter; neither
+// _txlock nor busy_timeout matters, nor the size of the pool.
 //
 // SQLite has one writer at a time: InTx takes the writer lock first, waiting for it up to
 // Config.LockTimeout, or longer if busy_timeout is, and then reads and writes without meeting
@@ -158,7 +159,7 @@ func (*sqlite) durable(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if level < 2 {
-		return onceward.Permanent(fmt.Errorf("onceward: PRAGMA synchronous is %s: a power cut could take back a commit whose message is acknowledged; set it to FULL on every connection, as with _pragma=synchronous(FULL) in a data source name of modernc.org/sqlite", [...]string{"OFF", "NORMAL"}[level]))
+		return onceward.Permanent(fmt.Errorf("onceward: PRAGMA synchronous is %s: a power cut could take back a commit whose message is acknowledged; set it to FULL on every connection, by _pragma=synchronous(FULL) in a data source name of modernc.org/sqlite, by _synchronous=FULL in one of mattn/go-sqlite3", [...]string{"OFF", "NORMAL"}[level]))
 	}
 	return nil
 }

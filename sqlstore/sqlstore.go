@@ -129,6 +129,15 @@ func (s *Store) fail(ctx context.Context, err error) error {
 	return err
 }
 
+// failOwn is fail for errors that no statement of a handler can have caused.
+func (s *Store) failOwn(ctx context.Context, err error) error {
+	err = s.fail(ctx, err)
+	if errors.Is(err, onceward.ErrConflict) {
+		return err
+	}
+	return s.unready(ctx, err)
+}
+
 // Ready performs a trivial write. It refuses, permanently, a database that is read-only, one whose
 // tables are missing or of another version, and a connection on which a commit may be lost by a
 // power cut, for an acknowledged message would be lost with it.

@@ -30,7 +30,8 @@ const handlerSavepoint = "onceward_handler"
 // InTx runs fn in a transaction. See [onceward.Transactor]. fn's panic rolls back and goes on.
 //
 // While fn runs, the commit and rollback hooks of the driver's connection are the store's: a commit
-// that fn attempts in any way is refused, and with it every statement after a rollback.
+// that fn attempts in any way is refused, and with it every statement that writes after a rollback.
+// Hooks that the program registered itself are gone afterwards.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return s.run(ctx, true, func(ctx context.Context, t *transaction) error { return fn(ctx, t.tx) })
 }
@@ -39,7 +40,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 func (s *Store) run(ctx context.Context, foreign bool, fn func(ctx context.Context, t *transaction) error) error {
 	t, err := s.begin(ctx, foreign)
 	if err != nil {
-		return s.fail(ctx, err)
+		return s.failOwn(ctx, err)
 	}
 	defer t.close() // for a panic, and runtime.Goexit
 	stop := context.AfterFunc(ctx, t.close)

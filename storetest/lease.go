@@ -26,6 +26,7 @@ func leaseCases[TTx any]() []testCase[TTx] {
 		{name: "order per key behind a later retry", run: (*env[TTx]).leaseKeepOrderLater},
 		{name: "order by the key it was parked with", run: (*env[TTx]).leaseOrderKey},
 		{name: "many owners", run: (*env[TTx]).leaseMany},
+		{name: "many heirs", run: (*env[TTx]).leaseHeirs},
 	}
 }
 
@@ -236,14 +237,34 @@ func (e *env[TTx]) leaseOrderKey() {
 }
 
 func (e *env[TTx]) leaseMany() {
-	const n = 200
 	var ms []*onceward.Message
-	for i := range n {
+	for i := range 200 {
 		ms = append(ms, msg(fmt.Sprint(i), "x"))
 	}
 	e.put("q", ms...)
-	var mu sync.Mutex
-	seen := map[string]int{}
+	e.raceForLeases(len(ms))
+}
+
+func (e *env[TTx]) leaseHeirs() {
+	var ms []*onceward.Message
+	for i := range 40 {
+		ms = append(ms, msg(fmt.Sprint(i), "x"))
+	}
+	e.put("q", ms...)
+	former := e.lease(onceward.LeaseParams{Queue: "q", For: short})
+	e.raceForLeases(len(ms))
+	for _, l := range former {
+		if err := e.s.Finish(e.ctx, ack(l.Row)); !errors.Is(err, onceward.ErrLeaseLost) {
+			e.Fatalf("Finish of a former owner = %v, want ErrLeaseLost", err)
+		}
+	}
+	e.wantRows(onceward.Filter{Queue: "q", State: onceward.InHand}, len(ms))
+}
+
+// raceForLeases lets several owners lease until n rows are leased, and checks that each has one.
+func (e *env[TTx]) raceForLeases(n int) {
+	e.Helper()
+	r := race{seen: map[string]int{}, n: n}
 	var wg sync.WaitGroup
 	deadline := time.Now().Add(patience)
 	for range 8 {
@@ -254,25 +275,35 @@ func (e *env[TTx]) leaseMany() {
 					e.Errorf("Lease: %v", err)
 					return
 				}
-				mu.Lock()
-				for _, l := range ls {
-					seen[l.Message.ID]++
-				}
-				done := len(seen) == n
-				mu.Unlock()
-				if done {
+				if r.note(ls) {
 					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	for id, times := range seen {
+	for id, times := range r.seen {
 		if times != 1 {
 			e.Errorf("%s was leased %d times", id, times)
 		}
 	}
-	if len(seen) != n {
-		e.Errorf("%d of %d were leased", len(seen), n)
+	if len(r.seen) != n {
+		e.Errorf("%d of %d were leased", len(r.seen), n)
 	}
+}
+
+type race struct {
+	mu   sync.Mutex
+	seen map[string]int
+	n    int
+}
+
+// note reports whether all have been seen.
+func (r *race) note(ls []onceward.Leased) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range ls {
+		r.seen[l.Message.ID]++
+	}
+	return len(r.seen) == r.n
 }

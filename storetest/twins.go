@@ -20,6 +20,8 @@ func twinCases[TTx any]() []testCase[TTx] {
 		{name: "waiting ends with the context", run: (*env[TTx]).twinContext, concurrent: true},
 		{name: "its row is not leased by anybody else", run: (*env[TTx]).twinRow, concurrent: true},
 		{name: "fifty at once have one effect", run: (*env[TTx]).twinFifty},
+		{name: "claimed or parked, never both", run: (*env[TTx]).twinClaimOrPark},
+		{name: "put and appended by many at once", run: (*env[TTx]).twinPut},
 		{name: "batches in different order", run: (*env[TTx]).twinBatches},
 	}
 }
@@ -183,26 +185,7 @@ func (e *env[TTx]) twinRow() {
 
 // fight lets n goroutines claim at once, each with an effect per fresh id, and again after a conflict.
 func (e *env[TTx]) fight(n int, rs func(i int) []onceward.Record) {
-	start := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			<-start
-			deadline := time.Now().Add(patience + 2*e.h.MaxWait)
-			for {
-				err := e.claimAndCount(rs(i))
-				if err == nil {
-					return
-				}
-				if !putAside(err) || time.Now().After(deadline) {
-					e.Errorf("number %d: %v", i, err)
-					return
-				}
-			}
-		})
-	}
-	close(start)
-	wg.Wait()
+	e.together(n, func(i int) error { return e.claimAndCount(rs(i)) })
 }
 
 func (e *env[TTx]) claimAndCount(rs []onceward.Record) error {
@@ -240,4 +223,59 @@ func (e *env[TTx]) twinBatches() {
 		return rs
 	})
 	e.wantEffects(want)
+}
+
+// together runs f in n goroutines at once, again as long as it is put aside.
+func (e *env[TTx]) together(n int, f func(i int) error) {
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			deadline := time.Now().Add(patience + 2*e.h.MaxWait)
+			for {
+				err := f(i)
+				if err == nil {
+					return
+				}
+				if !putAside(err) || time.Now().After(deadline) {
+					e.Errorf("number %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+func (e *env[TTx]) twinClaimOrPark() {
+	for round := range 10 {
+		id := fmt.Sprint(round)
+		e.together(8, func(i int) error {
+			if i%2 == 0 {
+				return e.claimAndCount(recs(id))
+			}
+			p := parking(id, "body of "+id)
+			p.Dead = i%4 == 1
+			_, err := e.s.Park(e.ctx, "c", []onceward.Parking{p})
+			return err
+		})
+		rows, effects := len(e.list(onceward.Filter{ID: id})), e.in.Effects(e.T)[id]
+		recorded, err := e.s.Recorded(e.ctx, "c", recs(id))
+		e.must(err)
+		if rows+effects != 1 || recorded[0] != (effects == 1) {
+			e.Fatalf("%s has %d effects, %d rows, and is recorded: %v", id, effects, rows, recorded[0])
+		}
+	}
+}
+
+func (e *env[TTx]) twinPut() {
+	e.together(10, func(i int) error {
+		if i%2 == 0 {
+			return e.s.Put(e.ctx, onceward.Entry{Queue: "q", Message: *msg("a", "x")}, onceward.Entry{Queue: "q", Message: *msg("b", "x")})
+		}
+		return e.append(nil, "q", msg("b", "x"), msg("a", "x"))
+	})
+	e.wantRows(onceward.Filter{Queue: "q"}, 2)
 }

@@ -160,6 +160,8 @@ type summary struct {
 	Dead       int    `json:"dead"`
 	Waiting    int    `json:"waiting"`
 	GivenBack  int    `json:"given_back"`
+
+	WaitingAtStart int `json:"waiting_at_start"`
 }
 
 func runProgram(t *testing.T, bin, dir string) summary {

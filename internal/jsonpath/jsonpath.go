@@ -206,7 +206,7 @@ func skipString(doc []byte, i int) int {
 	return i + 1
 }
 
-// Kinds of a value.
+// IsString reports whether the value is a string.
 func (v Value) IsString() bool { return v[0] == '"' }
 
 // IsNull reports whether the value is null.

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward"
+
+	"github.com/onceward/onceward/cmd/onceward/internal/config"
+	"github.com/onceward/onceward/cmd/onceward/internal/consumers"
+)
+
+type statsCmd struct {
+	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
+	JSON   bool   `help:"Print as JSON, one object a line."`
+}
+
+// Run is the command.
+func (c *statsCmd) Run(ctx context.Context, a *app) error {
+	return withStore(ctx, c.Config, func(o *opened) error {
+		rows, err := o.store.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return json1(a.out, rows, func(s onceward.QueueStats) any {
+				return map[string]any{
+					"queue": s.Queue, "consumer": s.Consumer, "waiting": s.Waiting, "in_hand": s.InHand,
+					"dead": s.Dead, "oldest_seconds": int64(s.Oldest.Seconds()),
+				}
+			})
+		}
+		if len(rows) == 0 {
+			return a.print("nothing waits, and there are no dead letters\n")
+		}
+		t := newTable(a.out, "QUEUE", "CONSUMER", "WAITING", "IN HAND", "DEAD", "OLDEST")
+		for _, s := range rows {
+			t.row(s.Queue, s.Consumer, thousands(s.Waiting), thousands(s.InHand), thousands(s.Dead), s.Oldest.Round(time.Second).String())
+		}
+		return t.flush()
+	})
+}
+
+type explainCmd struct {
+	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
+	ID     string `arg:"" name:"id" help:"The message id."`
+	JSON   bool   `help:"Print as JSON, one object a line."`
+}
+
+// Run is the command.
+func (c *explainCmd) Run(ctx context.Context, a *app) error {
+	return withStore(ctx, c.Config, func(o *opened) error {
+		traces, err := o.store.Explain(ctx, c.ID)
+		if err == nil && len(traces) == 0 {
+			err = fmt.Errorf("nothing is known about message %s: it has not come, is being processed now, or was forgotten", onceward.Quote(c.ID))
+		}
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return json1(a.out, traces, func(t onceward.Trace) any {
+				o := map[string]any{"what": t.What, "queue": t.Queue, "consumer": t.Consumer, "at": t.At, "reason": t.Reason}
+				text(o, "id", []byte(t.ID))
+				return o
+			})
+		}
+		t := newTable(a.out, "WHAT", "CONSUMER", "AT", "ID", "QUEUE", "REASON")
+		for _, x := range traces {
+			t.row(x.What, x.Consumer, x.At.Format(time.RFC3339), onceward.Quote(x.ID), x.Queue, short(x.Reason, 100))
+		}
+		return t.flush()
+	})
+}
+
+type forgetCmd struct {
+	Config   string   `arg:"" help:"The config file." placeholder:"CONFIG"`
+	Consumer string   `arg:"" help:"Whose record."`
+	IDs      []string `arg:"" name:"id" help:"The message ids."`
+	JSON     bool     `help:"Print the result as JSON."`
+}
+
+// Run is the command.
+func (c *forgetCmd) Run(ctx context.Context, a *app) error {
+	return withStore(ctx, c.Config, func(o *opened) error {
+		n, err := o.store.Forget(ctx, c.Consumer, c.IDs...)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return json.NewEncoder(a.out).Encode(map[string]int{"forgotten": n})
+		}
+		if n == 0 {
+			return a.print(fmt.Sprintf("consumer %s has no record of that\n", onceward.Quote(c.Consumer)))
+		}
+		return a.print(fmt.Sprintf("%d records removed: when these messages come again, %s processes them again\n", n, c.Consumer))
+	})
+}
+
+type purgeCmd struct {
+	Config   string `arg:"" help:"The config file." placeholder:"CONFIG"`
+	Consumer string `arg:"" help:"Whose records."`
+	Keep     string `required:"" help:"Remove what is older, such as 30d."`
+	JSON     bool   `help:"Print the result as JSON."`
+}
+
+// Run is the command.
+func (c *purgeCmd) Run(ctx context.Context, a *app) error {
+	keep, err := config.ParseDuration(c.Keep)
+	if err != nil {
+		return &exitError{exitConfig, fmt.Errorf("--keep: %w", err)}
+	}
+	return withStore(ctx, c.Config, func(o *opened) error {
+		const portion = 1000
+		total := 0
+		for {
+			n, err := o.store.Purge(ctx, c.Consumer, keep, portion)
+			if total += n; err != nil {
+				return err
+			}
+			if n < portion {
+				break
+			}
+		}
+		if c.JSON {
+			return json.NewEncoder(a.out).Encode(map[string]int{"purged": total})
+		}
+		return a.print(fmt.Sprintf("%s records removed\n", thousands(int64(total))))
+	})
+}
+
+type checkCmd struct {
+	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
+	JSON   bool   `help:"Print the result as JSON, one object a line."`
+}
+
+// Run is the command. It runs the setup file, as run does, for statements need its tables.
+func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
+	cfg, err := config.Load(c.Config)
+	if err == nil && len(cfg.Consumers) == 0 {
+		err = cfg.Errorf("consumers", "missing: there is nothing to run")
+	}
+	if err != nil {
+		return err
+	}
+	w := &worker{cmd: &runCmd{Config: c.Config}, app: &app{in: strings.NewReader(""), out: a.out, err: a.err}, states: newStates(),
+		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.open(ctx, cfg); err != nil {
+		return err
+	}
+	var errs []error
+	for _, k := range w.consumers {
+		found := k.Check(ctx)
+		errs = append(errs, found)
+		if c.JSON {
+			errs = append(errs, json.NewEncoder(a.out).Encode(checked(k, found)))
+		} else if found == nil {
+			errs = append(errs, a.print(fmt.Sprintf("%s: %s from %s: good\n", k.Name(), k.Config.Guarantee, k.Config.Source)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checked(k *consumers.Consumer, err error) any {
+	o := map[string]any{"consumer": k.Name(), "good": err == nil}
+	if err != nil {
+		o["error"] = err.Error()
+	}
+	return o
+}
+
+type versionCmd struct {
+	JSON bool `help:"Print as JSON."`
+}
+
+// Run is the command.
+func (c *versionCmd) Run(a *app) error {
+	v := map[string]string{"version": "(devel)", "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			v["version"] = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v["revision"] = s.Value
+			}
+		}
+	}
+	if c.JSON {
+		return json.NewEncoder(a.out).Encode(v)
+	}
+	return a.print(fmt.Sprintf("onceward %s %s (%s, %s)\n", v["version"], v["revision"], v["go"], v["platform"]))
+}

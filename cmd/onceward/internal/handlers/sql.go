@@ -1,0 +1,134 @@
+package handlers
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/onceward/onceward"
+
+	"github.com/onceward/onceward/cmd/onceward/internal/config"
+	"github.com/onceward/onceward/cmd/onceward/internal/sources"
+)
+
+// SQL applies prepared statements in a transaction. It is safe for concurrent use.
+type SQL struct {
+	params     []config.Param
+	statements []statement
+	last       atomic.Pointer[bound]
+}
+
+type statement struct {
+	prepared *sql.Stmt
+	args     []int // which of the parameters, in order
+	rows     int   // expected; negative: any number
+	at       string
+}
+
+// bound are the statements within one transaction, which messages of a batch share.
+type bound struct {
+	tx    *sql.Tx
+	stmts []*sql.Stmt
+}
+
+// StatementError says which statement the database refused.
+type StatementError struct {
+	Index int
+	Err   error
+}
+
+func (e *StatementError) Error() string { return e.Err.Error() }
+func (e *StatementError) Unwrap() error { return e.Err }
+
+// NewSQL prepares the statements of h. Its error is a [*StatementError] where the database refused
+// one. Close frees them.
+func NewSQL(ctx context.Context, db *sql.DB, h *config.Handler) (*SQL, error) {
+	s := &SQL{params: h.Params}
+	index := map[string]int{}
+	for i, p := range h.Params {
+		index[p.Name] = i
+	}
+	for i, c := range h.Statements {
+		prepared, err := db.PrepareContext(ctx, c.SQL.Text)
+		if err != nil {
+			return nil, errors.Join(&StatementError{i, err}, s.Close())
+		}
+		st := statement{prepared: prepared, rows: c.Rows, at: fmt.Sprintf("handler.sql[%d]", i)}
+		for _, name := range c.SQL.Args {
+			st.args = append(st.args, index[name])
+		}
+		s.statements = append(s.statements, st)
+	}
+	return s, nil
+}
+
+// Close frees the statements.
+func (s *SQL) Close() error {
+	var errs []error
+	for _, st := range s.statements {
+		errs = append(errs, st.prepared.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Handle runs the statements for one message. A body without the parameters' values, and an
+// unexpected number of rows, are permanent errors.
+func (s *SQL) Handle(ctx context.Context, tx *sql.Tx, d *onceward.Delivery) error {
+	if err := sources.TooLong(&d.Message); err != nil {
+		return err
+	}
+	vs, err := values(s.params, d.Body)
+	if err != nil {
+		return err
+	}
+	stmts := s.bind(ctx, tx)
+	var few [8]any
+	for i := range s.statements {
+		st := &s.statements[i]
+		args := few[:0]
+		for _, v := range st.args {
+			args = append(args, vs[v])
+		}
+		res, err := stmts[i].ExecContext(ctx, args...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", st.at, err)
+		}
+		if err := st.check(res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (st *statement) check(res sql.Result) error {
+	if st.rows < 0 {
+		return nil
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("%s: %w", st.at, err)
+	}
+	if n != int64(st.rows) {
+		unit := "rows"
+		if st.rows == 1 {
+			unit = "row"
+		}
+		return onceward.Permanent(fmt.Errorf("%s: expected %d %s, got %d", st.at, st.rows, unit, n))
+	}
+	return nil
+}
+
+// bind returns the statements within tx, from the last call if it was the same transaction.
+func (s *SQL) bind(ctx context.Context, tx *sql.Tx) []*sql.Stmt {
+	if b := s.last.Load(); b != nil && b.tx == tx {
+		return b.stmts
+	}
+	b := &bound{tx: tx, stmts: make([]*sql.Stmt, len(s.statements))}
+	for i := range s.statements {
+		b.stmts[i] = tx.StmtContext(ctx, s.statements[i].prepared)
+	}
+	s.last.Store(b)
+	return b.stmts
+}
