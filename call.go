@@ -13,13 +13,13 @@ import (
 // active in this process: if it kills again, only its own count of starts has grown.
 var isolation = newExclusion()
 
-// exclusion is a read-write lock in which writers go first. Unlike sync.RWMutex, waiting for it lets
-// time go on in a testing/synctest bubble.
+// exclusion is a read-write lock that is had in the order of asking, so that neither kind starves the
+// other. Unlike sync.RWMutex, waiting for it lets time go on in a testing/synctest bubble.
 type exclusion struct {
-	mu             sync.Mutex
-	changed        *sync.Cond
-	shared         int
-	alone, waiting int
+	mu            sync.Mutex
+	changed       *sync.Cond
+	asked, served int // tickets
+	shared, alone int // those that have it
 }
 
 func newExclusion() *exclusion {
@@ -32,20 +32,18 @@ func newExclusion() *exclusion {
 func (e *exclusion) lock(alone bool) (unlock func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	ticket := e.asked
+	e.asked++
+	for e.served < ticket || e.alone > 0 || alone && e.shared > 0 {
+		e.changed.Wait()
+	}
+	e.served++
 	n := &e.shared
 	if alone {
 		n = &e.alone
-		e.waiting++
-		for e.shared+e.alone > 0 {
-			e.changed.Wait()
-		}
-		e.waiting--
-	} else {
-		for e.alone+e.waiting > 0 {
-			e.changed.Wait()
-		}
 	}
 	*n++
+	e.changed.Broadcast()
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
