@@ -28,6 +28,10 @@ var few = []onceward.Message{
 	m("good1", "x"), m("twin", "x"), m("flaky", "x"), m("twin", "x"), m("mood", "x"), m("emit", "x"), m("mood", "x"),
 }
 
+var fine = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good2", "x"), m("good3", "x")}
+
+var pairs = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good1", "x"), m("good2", "x"), m("emit", "x"), m("good2", "x")}
+
 var twins = []onceward.Message{m("mood", "x"), m("emit", "x"), m("flaky", "x"), m("emit", "x"), m("mood", "x"), m("flaky", "x")}
 
 // deadly has a message that kills every process which handles it.
@@ -54,6 +58,8 @@ func scenarios() []*scenario {
 		{name: "effectively once, no hints", guarantee: "EffectivelyOnce", messages: few, noHints: true, config: small},
 		{name: "effectively once, ends", guarantee: "EffectivelyOnce", messages: few, waiting: waiting, ends: true, config: small},
 		{name: "effectively once, batch handler", guarantee: "EffectivelyOnceBatch", messages: few, waiting: waiting, config: small},
+		{name: "effectively once, all good", guarantee: "EffectivelyOnce", messages: fine, config: small},
+		{name: "effectively once, pairs", guarantee: "EffectivelyOnce", messages: pairs, config: small},
 		{name: "effectively once, twins", guarantee: "EffectivelyOnce", messages: twins, config: small},
 		{name: "effectively once, it kills", guarantee: "EffectivelyOnce", messages: deadly, config: small},
 		{name: "effectively once, it kills, no hints", guarantee: "EffectivelyOnce", messages: deadly, noHints: true, config: small},
