@@ -24,25 +24,41 @@ func (s claimsOutside) Claim(ctx context.Context, _ *memory.Tx, consumer string,
 	return found, err
 }
 
-// looksFirst looks for a record and inserts one only at the end.
-type looksFirst struct{ txStore }
+// looksFirst looks for a record, and inserts it at the end.
+type looksFirst struct {
+	txStore
+	mu     *sync.Mutex
+	looked map[*memory.Tx][]onceward.Record
+}
 
-func (s looksFirst) Claim(ctx context.Context, tx *memory.Tx, consumer string, rs []onceward.Record) ([]onceward.Found, error) {
+func (s *looksFirst) Claim(ctx context.Context, tx *memory.Tx, consumer string, rs []onceward.Record) ([]onceward.Found, error) {
 	known, err := s.Recorded(ctx, consumer, rs)
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	found := make([]onceward.Found, len(rs))
 	for i := range rs {
 		if found[i] = onceward.Duplicate; !known[i] {
 			found[i] = onceward.Fresh
 		}
 	}
+	s.looked[tx] = append(s.looked[tx], rs...)
 	return found, nil
 }
 
-func (s looksFirst) InTx(ctx context.Context, fn func(context.Context, *memory.Tx) error) error {
-	return s.txStore.InTx(ctx, fn)
+func (s *looksFirst) InTx(ctx context.Context, fn func(context.Context, *memory.Tx) error) error {
+	return s.txStore.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
+		if err := fn(ctx, tx); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		rs := s.looked[tx]
+		s.mu.Unlock()
+		_, err := s.txStore.Claim(ctx, tx, name, rs)
+		return err
+	})
 }
 
 // claimsAnything takes a message for fresh whatever is known of it.
@@ -226,19 +242,21 @@ func TestExplorerCatches(t *testing.T) {
 		scenario string
 		broken   *broken
 	}{
-		{"a claim outside the transaction", "effectively once", breakStore(func(s txStore) txStore { return claimsOutside{s} })},
-		{"a look instead of a claim", "effectively once", breakStore(func(s txStore) txStore { return looksFirst{s} })},
+		{"a claim outside the transaction", "effectively once, all good", breakStore(func(s txStore) txStore { return claimsOutside{s} })},
+		{"a look instead of a claim", "two, effectively once, pairs", breakStore(func(s txStore) txStore {
+			return &looksFirst{s, &sync.Mutex{}, map[*memory.Tx][]onceward.Record{}}
+		})},
 		{"no look at what is found", "effectively once", breakStore(func(s txStore) txStore { return claimsAnything{s} })},
 		{"a waiting row that stays", "effectively once", breakStore(func(s txStore) txStore { return leavesRow{s} })},
-		{"parking without a claim", "two, effectively once", breakStore(func(s txStore) txStore { return parksBlindly{s} })},
+		{"parking without a claim", "two, effectively once, twins", breakStore(func(s txStore) txStore { return parksBlindly{s} })},
 		{"no parking", "effectively once", breakStore(func(s txStore) txStore { return forgetsParked{s} })},
-		{"a commit that is taken for granted", "effectively once", breakStore(func(s txStore) txStore { return believesCommits{s} })},
-		{"emitting outside the transaction", "effectively once", breakStore(func(s txStore) txStore { return emitsOutside{s} })},
+		{"a commit that is taken for granted", "effectively once, all good", breakStore(func(s txStore) txStore { return believesCommits{s} })},
+		{"emitting outside the transaction", "effectively once, all good", breakStore(func(s txStore) txStore { return emitsOutside{s} })},
 		{"a start counted after the handler", "effectively once, it kills", &broken{
 			store:   func(s txStore) txStore { return &countsLate{s, lately.mu, lately.counts} },
 			handler: lately.returned,
 		}},
-		{"settling before the commit", "effectively once", breakSource(first)},
+		{"settling before the commit", "effectively once, all good", breakSource(first)},
 		{"settling before the handler", "at least once", breakSource(first)},
 		{"settling after the handler", "at most once", breakSource(late)},
 	} {

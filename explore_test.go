@@ -28,6 +28,12 @@ var few = []onceward.Message{
 	m("good1", "x"), m("twin", "x"), m("flaky", "x"), m("twin", "x"), m("mood", "x"), m("emit", "x"), m("mood", "x"),
 }
 
+var fine = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good2", "x"), m("good3", "x")}
+
+var pairs = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good1", "x"), m("good2", "x"), m("emit", "x"), m("good2", "x")}
+
+var twins = []onceward.Message{m("mood", "x"), m("emit", "x"), m("flaky", "x"), m("emit", "x"), m("mood", "x"), m("flaky", "x")}
+
 // deadly has a message that kills every process which handles it.
 var deadly = []onceward.Message{
 	m("good1", "x"), m("twin", "x"), m("kill", "x"), m("good2", "x"), m("twin", "x"), m("good3", "x"), m("emit", "x"),
@@ -52,6 +58,9 @@ func scenarios() []*scenario {
 		{name: "effectively once, no hints", guarantee: "EffectivelyOnce", messages: few, noHints: true, config: small},
 		{name: "effectively once, ends", guarantee: "EffectivelyOnce", messages: few, waiting: waiting, ends: true, config: small},
 		{name: "effectively once, batch handler", guarantee: "EffectivelyOnceBatch", messages: few, waiting: waiting, config: small},
+		{name: "effectively once, all good", guarantee: "EffectivelyOnce", messages: fine, config: small},
+		{name: "effectively once, pairs", guarantee: "EffectivelyOnce", messages: pairs, config: small},
+		{name: "effectively once, twins", guarantee: "EffectivelyOnce", messages: twins, config: small},
 		{name: "effectively once, it kills", guarantee: "EffectivelyOnce", messages: deadly, config: small},
 		{name: "effectively once, it kills, no hints", guarantee: "EffectivelyOnce", messages: deadly, noHints: true, config: small},
 		{name: "at least once, it kills", guarantee: "AtLeastOnce", messages: deadly, config: small},
@@ -216,6 +225,7 @@ func width() int {
 
 func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 	t.Run(sc.name, func(t *testing.T) {
+		t.Parallel()
 		x := &explorer{T: t, sc: sc}
 		if replay := os.Getenv("ONCEWARD_REPLAY"); replay != "" {
 			name, rest, _ := strings.Cut(replay, ": ")
@@ -237,7 +247,7 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 func TestExploreDeaths(t *testing.T) {
 	for _, sc := range scenarios() {
 		explore(t, sc, func(x *explorer) {
-			x.deaths(300 * width())
+			x.deaths(60 * width())
 			x.faults()
 		})
 	}
@@ -258,7 +268,7 @@ func several() (scs []*scenario) {
 
 func TestExploreInterleavings(t *testing.T) {
 	for _, sc := range several() {
-		explore(t, sc, func(x *explorer) { x.switches(300*width(), true) })
+		explore(t, sc, func(x *explorer) { x.switches(60*width(), true) })
 	}
 }
 
@@ -270,6 +280,6 @@ func TestExploreWalks(t *testing.T) {
 		if c.guarantee != "AtMostOnce" {
 			c.config.Attempts = 8 // more than there are deaths and failures
 		}
-		explore(t, &c, func(x *explorer) { x.walks(100 * width()) })
+		explore(t, &c, func(x *explorer) { x.walks(15 * width()) })
 	}
 }

@@ -70,7 +70,7 @@ type proc struct {
 	*crash.Process
 	slot     int
 	cancel   context.CancelFunc
-	sessions []*boxSession
+	sessions []onceward.Session
 	consumer *onceward.Consumer
 }
 
@@ -126,7 +126,7 @@ type result struct {
 func execute(t *testing.T, sc *scenario, p plan, random *rand.Rand) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			sc: sc, store: memory.NewStore(), box: newBox(), plan: p, random: random,
+			sc: sc, store: memory.NewStore(), box: &box{Source: memory.NewSource(), portion: 3}, plan: p, random: random,
 			arrived: make(chan struct{}, 1), starts: map[string]int{}, finished: map[string]int{},
 			parcelStarts: map[string]int{},
 		}
@@ -146,15 +146,22 @@ func (w *world) problem(format string, args ...any) {
 
 // prepare sends the messages.
 func (w *world) prepare(t *testing.T) {
-	w.box.hints, w.box.delays, w.box.ends = !w.sc.noHints, w.sc.sourceKeeps, w.sc.ends
-	w.box.send(w.sc.messages...)
+	w.box.NoHints, w.box.NoDelayedRetry, w.box.NoDeadLetters = w.sc.noHints, !w.sc.sourceKeeps, !w.sc.sourceKeeps
+	if w.sc.consumers > 1 {
+		w.box.portion, w.box.prefetch = 2, 4 // leave some to the others
+	}
+	if !w.sc.ownQueue {
+		w.box.send(w.sc.messages...)
+	}
+	if w.sc.ends {
+		w.box.End()
+	}
 	if w.sc.ownQueue {
 		for _, m := range w.sc.messages {
 			if err := w.store.Put(t.Context(), onceward.Entry{Queue: "in", Message: m, State: onceward.Waiting}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.box.parcels = nil
 	}
 	for _, m := range w.sc.waiting {
 		if err := w.store.Put(t.Context(), onceward.Entry{Queue: onceward.Retries, Consumer: name, Message: m, State: onceward.Waiting}); err != nil {
@@ -167,9 +174,9 @@ const name = "explorer"
 
 // run runs the processes until nothing is left to do, and lets them end.
 func (w *world) run() {
-	for slot := range max(w.sc.consumers, 1) {
-		w.running++
-		w.procs = append(w.procs, nil)
+	w.running = max(w.sc.consumers, 1)
+	w.procs = make([]*proc, w.running)
+	for slot := range w.procs {
 		go w.slot(slot)
 	}
 	deadline := time.Now().Add(24 * time.Hour)
@@ -205,7 +212,7 @@ func (w *world) run() {
 
 // quiet reports whether nothing is left to do.
 func (w *world) quiet() bool {
-	if !w.box.quiet() {
+	if w.box.Pending() > 0 {
 		return false
 	}
 	stats, err := w.store.Stats(context.Background())
@@ -389,6 +396,7 @@ func (w *world) kill(p *proc) {
 	}
 	p.Kill()
 	w.disturbed = true
+	w.checkEmitted()
 	w.waiters = slices.DeleteFunc(w.waiters, func(x *waiter) bool { return x.proc == p })
 	p.cancel()
 	for _, n := range p.sessions {

@@ -154,9 +154,11 @@ func TestSQLite(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if child := childProcess(); child != nil {
-		child()
-		return
+	for _, child := range []func(){childProcess(), jobProcess()} {
+		if child != nil {
+			child()
+			return
+		}
 	}
 	goleak.VerifyTestMain(m)
 }
