@@ -292,7 +292,8 @@ func pass(d time.Duration) {
 // until lets time go by in a bubble until something is so.
 func until(t *testing.T, most time.Duration, what string, so func() bool) {
 	t.Helper()
-	for began := time.Now(); !so(); pass(10 * time.Millisecond) {
+	step := min(max(most/2000, 10*time.Millisecond), time.Second)
+	for began := time.Now(); !so(); pass(step) {
 		if time.Since(began) > most {
 			t.Fatalf("not within %v: %s", most, what)
 		}

@@ -23,16 +23,18 @@ func Once[TTx any](ctx context.Context, s Store[TTx], name, id string, fn func(c
 	inDoubt := false
 	for try := 1; ; try++ {
 		var found []Found
+		var failed error
 		err := s.InTx(ctx, func(ctx context.Context, tx TTx) (err error) {
 			if found, err = s.Claim(ctx, tx, name, rec); err != nil || found[0] != Fresh {
 				return err
 			}
-			return fn(ctx, tx)
+			failed = fn(ctx, tx)
+			return failed
 		})
 		switch {
 		case err == nil:
 			return found[0] == Fresh || inDoubt && found[0] == Duplicate, nil
-		case errors.Is(err, ErrInDoubt):
+		case errors.Is(err, ErrInDoubt) && failed == nil: // the commit's outcome, not something of fn's
 			inDoubt = true
 		case !errors.Is(err, ErrConflict):
 			if inDoubt {

@@ -34,7 +34,7 @@ func rollingRestarts(t *testing.T, grace time.Duration) {
 		}
 	}
 	src := memory.NewSource()
-	cfg := onceward.Config{Attempts: 2, Lanes: 2, MaxBatch: 4, Grace: grace}
+	cfg := onceward.Config{Attempts: 5, Lanes: 2, MaxBatch: 4, Grace: grace}
 	var lives []*life
 	for range 2 {
 		lives = append(lives, start(t, consumer(t, "c", src, s, h, cfg)))

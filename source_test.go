@@ -246,3 +246,26 @@ func TestMemoryIsBounded(t *testing.T) {
 		runtime.GC()
 	}
 }
+
+// Messages that are always due for another attempt do not keep fresh ones from being done.
+func TestRetriesLeaveRoomForOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memory.NewStore()
+		h := func(ctx ctx, tx *memory.Tx, d *onceward.Delivery) error {
+			<-time.After(100 * time.Millisecond)
+			if d.ID < "n" {
+				return errBad
+			}
+			return effect(ctx, tx, d)
+		}
+		src := memory.NewSource(msgs("m", 5)...)
+		c := consumer(t, "c", src, s, h, onceward.Config{Attempts: onceward.Unlimited, Backoff: every(0), MaxBatch: 1})
+		l := start(t, c)
+		until(t, time.Minute, "all to wait", func() bool { return c.Stats().Waiting == 5 })
+		src.Send(msgs("n", 20)...)
+		until(t, 6*time.Second, "the fresh ones to be done", func() bool { return c.Stats().Processed == 20 })
+		if err := l.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -36,37 +36,31 @@ type Stats struct {
 
 type counts struct {
 	received, waitingAtStart, processed, duplicates, skipped atomic.Int64
-	dead, waiting, givenBack, failed, retried                atomic.Int64
+	dead, givenBack, failed, retried                         atomic.Int64
+	waiting                                                  atomic.Int64 // may be below 0: see Stats
 }
 
 // Stats returns the current counts. It is safe for concurrent use.
 func (c *Consumer) Stats() Stats {
 	n := &c.counts
-	return Stats{
+	s := Stats{
 		State:    State(c.state.Load()), //nolint:gosec // set from a State only
 		Received: n.received.Load(), WaitingAtStart: n.waitingAtStart.Load(), Processed: n.processed.Load(),
 		Duplicates: n.duplicates.Load(), Skipped: n.skipped.Load(), Dead: n.dead.Load(),
 		Waiting: n.waiting.Load(), GivenBack: n.givenBack.Load(), Failed: n.failed.Load(),
 		Retried: n.retried.Load(),
 	}
+	if s.Waiting < 0 { // put aside by another process, and not counted here as waiting: it has come from there
+		s.Received -= s.Waiting
+		s.Waiting = 0
+	}
+	return s
 }
 
-// resolved counts the end of an item: a message that waited leaves the number of those that wait. One
-// that another process had put aside, and that this one had not counted as waiting, counts as
-// received.
+// resolved counts the end of an item: a message that waited leaves the number of those that wait.
 func (n *counts) resolved(it *item, as *atomic.Int64) {
 	as.Add(1)
-	if !it.waited {
-		return
-	}
-	for {
-		w := n.waiting.Load()
-		if w == 0 {
-			n.received.Add(1)
-			return
-		}
-		if n.waiting.CompareAndSwap(w, w-1) {
-			return
-		}
+	if it.waited {
+		n.waiting.Add(-1)
 	}
 }

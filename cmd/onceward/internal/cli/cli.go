@@ -66,7 +66,7 @@ func Main(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	)
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "onceward: %v\nTry: onceward --help\n", err) //nolint:errcheck // there is nowhere left to say so
+		fmt.Fprintf(errs, "onceward: %v\nTry: onceward --help\n", err)
 		return exitConfig
 	}
 	parsed.BindTo(context.Background(), (*context.Context)(nil))
@@ -87,23 +87,25 @@ func (a *app) exit(err error) int {
 		return exitDone
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(a.err, explained(text, err)) //nolint:errcheck // there is nowhere left to say so
+		fmt.Fprintln(a.err, explained(text, err))
 	}
-	var own *exitError
-	var fault *config.Error
-	switch {
-	case errors.As(err, &own):
+	if own, ok := errors.AsType[*exitError](err); ok {
 		return own.code
-	case errors.As(err, &fault):
+	}
+	if isFault(err) {
 		return exitConfig
 	}
 	return exitFailed
 }
 
+func isFault(err error) bool {
+	_, ok := errors.AsType[*config.Error](err)
+	return ok
+}
+
 // explained adds what a person can do about an error.
 func explained(text string, err error) string {
-	var fault *config.Error
-	if !errors.As(err, &fault) && !strings.HasPrefix(text, "onceward: ") {
+	if !isFault(err) && !strings.HasPrefix(text, "onceward: ") {
 		text = "onceward: " + text
 	}
 	if errors.Is(err, onceward.ErrNoSchema) {

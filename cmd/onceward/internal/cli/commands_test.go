@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -49,10 +48,10 @@ func TestPublishRefusesMessagesWithoutAnID(t *testing.T) {
 	b.run(2, "publish", "onceward.yaml", "retries", "payments.ndjson", "--id", "$.id")
 	_, errs = b.runWith(strings.NewReader("hello\n"), 1, "publish", "onceward.yaml", "in", "--id", "content")
 	contains(t, errs, "line 1: not JSON; use --lines for other text")
-	out, _ = b.runWith(strings.NewReader("hello\nhello\n"), 0, "publish", "onceward.yaml", "in", "--id", "content", "--lines", "--json")
-	contains(t, out, `{"published":2,"queue":"in"}`)
+	out, _ = b.runWith(strings.NewReader("hello\nthere\nhello\n"), 0, "publish", "onceward.yaml", "in", "--id", "content", "--lines", "--json")
+	contains(t, out, `{"published":3,"queue":"in"}`)
 	out, _ = b.run(0, "stats", "onceward.yaml", "--json")
-	contains(t, out, `"queue":"in"`, `"waiting":2`)
+	contains(t, out, `"queue":"in"`, `"waiting":3`)
 }
 
 func TestPublishedTwiceAppliedOnce(t *testing.T) {
@@ -86,7 +85,7 @@ func TestDeadLettersAreShownReplayedAndDiscarded(t *testing.T) {
 	out, _ = b.run(0, "dead", "show", "onceward.yaml", "--reason", "not JSON")
 	contains(t, out, `\x1b[31mred\xff`, "payments.ndjson:3", "of 3,009 bytes; --raw prints them all")
 	out, _ = b.run(0, "dead", "show", "onceward.yaml", "--reason", "not JSON", "--raw")
-	if !bytes.HasPrefix([]byte(out), []byte("\x1b[31mred\xff")) || len(out) != 3009 {
+	if !strings.HasPrefix(out, "\x1b[31mred\xff") || len(out) != 3009 {
 		t.Errorf("raw: %d bytes", len(out))
 	}
 	b.run(1, "dead", "show", "onceward.yaml", "--id", "nobody")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +61,7 @@ func (c *deadListCmd) Run(ctx context.Context, a *app) error {
 			return a.json(rows, func(r onceward.Leased) any { return deadJSON(r, false) })
 		}
 		if len(rows) == 0 {
-			return a.print("no dead letters match\n")
+			return a.write("no dead letters match\n")
 		}
 		t := newTable(a.out, "SEQ", "QUEUE", "CONSUMER", "ID", "ATTEMPTS", "AGE", "REASON")
 		for _, r := range rows {
@@ -101,7 +100,7 @@ func (c *deadShowCmd) Run(ctx context.Context, a *app) error {
 			if c.Raw {
 				_, err = a.out.Write(r.Message.Body)
 			} else {
-				err = a.print(deadText(r))
+				err = a.write(deadText(r))
 			}
 			if err != nil {
 				return err
@@ -133,10 +132,10 @@ func (c *deadReplayCmd) Run(ctx context.Context, a *app) error {
 			return errors.Join(err, json.NewEncoder(a.out).Encode(map[string]any{"replayed": n, "applied_already": len(done)}))
 		}
 		for _, t := range done {
-			err = errors.Join(err, a.print(fmt.Sprintf("%s was applied already by consumer %s, at %s: it will not be applied again\n",
+			err = errors.Join(err, a.write(fmt.Sprintf("%s was applied already by consumer %s, at %s: it will not be applied again\n",
 				onceward.Quote(t.ID), t.Consumer, t.At.Format(time.RFC3339))))
 		}
-		return errors.Join(err, a.print(fmt.Sprintf("%s dead letters will be processed again by the next run\n", thousands(int64(n)))))
+		return errors.Join(err, a.write(fmt.Sprintf("%s dead letters will be processed again by the next run\n", thousands(int64(n)))))
 	})
 }
 
@@ -157,7 +156,7 @@ func (c *deadDiscardCmd) Run(ctx context.Context, a *app) error {
 		if c.JSON {
 			return errors.Join(err, json.NewEncoder(a.out).Encode(map[string]any{"discarded": n}))
 		}
-		return errors.Join(err, a.print(fmt.Sprintf("%s dead letters discarded\n", thousands(int64(n)))))
+		return errors.Join(err, a.write(fmt.Sprintf("%s dead letters discarded\n", thousands(int64(n)))))
 	})
 }
 
@@ -206,7 +205,6 @@ func bySeqs(rows []onceward.Leased, op func(onceward.Filter) (int, error)) (n in
 // appliedAlready finds which dead letters stand for messages that their consumer has finished, as
 // one may under the same id with another body.
 func appliedAlready(ctx context.Context, o *opened, rows []onceward.Leased) (done []onceward.Trace, err error) {
-	var inbox onceward.Inbox[*sql.Tx] = o.store
 	by := map[string][]onceward.Leased{}
 	for _, r := range rows {
 		if r.Queue == onceward.Retries {
@@ -215,28 +213,38 @@ func appliedAlready(ctx context.Context, o *opened, rows []onceward.Leased) (don
 	}
 	for consumer, rows := range by {
 		for part := range slices.Chunk(rows, 500) {
-			records := make([]onceward.Record, len(part))
-			for i, r := range part {
-				records[i] = onceward.Record{ID: r.StoredID}
-			}
-			known, err := inbox.Recorded(ctx, consumer, records)
+			some, err := finishedOf(ctx, o, consumer, part)
 			if err != nil {
 				return nil, err
 			}
-			for i, r := range part {
-				if !known[i] {
-					continue
-				}
-				traces, err := o.store.Explain(ctx, r.Message.ID)
-				if err != nil {
-					return nil, err
-				}
-				for _, t := range traces {
-					if t.What == "finished" && t.Consumer == consumer {
-						t.ID = r.Message.ID
-						done = append(done, t)
-					}
-				}
+			done = append(done, some...)
+		}
+	}
+	return done, nil
+}
+
+// finishedOf looks rows of one consumer up in the inbox.
+func finishedOf(ctx context.Context, o *opened, consumer string, rows []onceward.Leased) (done []onceward.Trace, err error) {
+	records := make([]onceward.Record, len(rows))
+	for i, r := range rows {
+		records[i] = onceward.Record{ID: r.StoredID}
+	}
+	known, err := o.store.Recorded(ctx, consumer, records)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range rows {
+		if !known[i] {
+			continue
+		}
+		traces, err := o.store.Explain(ctx, r.Message.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range traces {
+			if t.What == "finished" && t.Consumer == consumer {
+				t.ID = r.Message.ID
+				done = append(done, t)
 			}
 		}
 	}

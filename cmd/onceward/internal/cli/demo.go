@@ -54,7 +54,7 @@ func (c *demoCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	if r := results[0]; r.Lost != 0 || r.Repeated != 0 || r.Off != 0 {
-		return errors.New("Onceward has lost or repeated payments: this is a fault, please report it")
+		return errors.New("payments were lost or repeated by Onceward: this is a fault, please report it")
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (d *demo) report(results []result) error {
 	text := fmt.Sprintf("%s payments, one in twenty of them a repeat, into an SQLite database.\nThe worker was killed (SIGKILL) %d times on the way and started again. Then the database was asked.\n\n",
 		thousands(int64(first.Messages)), first.Kills)
 	text += fmt.Sprintf("expected balance %s, actual balance %s: lost %d, repeated %d\n\n", money(first.Expected), money(first.Actual), first.Lost, first.Repeated)
-	if err := d.app.print(text); err != nil {
+	if err := d.app.write(text); err != nil {
 		return err
 	}
 	t := newTable(d.app.out, "HOW", "MESSAGES", "KILLS", "LOST", "REPEATED", "BALANCE OFF BY", "TIME")
@@ -185,7 +185,7 @@ or loses one. Times include the restarts.
 		return err
 	}
 	if d.cmd.Keep != "" {
-		return d.app.print(fmt.Sprintf("\nThe files are in %s\n", d.cmd.Keep))
+		return d.app.write(fmt.Sprintf("\nThe files are in %s\n", d.cmd.Keep))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -65,13 +66,15 @@ func (k *killer) once(ctx context.Context) (done bool, err error) {
 		case <-tick.C:
 			n, err := k.applied(ctx)
 			if err != nil {
-				cmd.Process.Kill() //nolint:errcheck // it ends either way
-				<-ended
-				return false, err
+				return false, errors.Join(err, cmd.Process.Kill(), <-ended)
 			}
 			if k.killed < len(k.targets) && n >= k.targets[k.killed] {
-				cmd.Process.Kill() //nolint:errcheck // it may just have ended
-				<-ended
+				if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+					return false, err
+				}
+				if err := <-ended; err == nil {
+					return true, nil // it was quicker
+				}
 				k.killed++
 				return false, nil
 			}
@@ -162,6 +165,7 @@ CREATE TABLE expected (id TEXT PRIMARY KEY, cents INTEGER NOT NULL) WITHOUT ROWI
 	if err != nil {
 		return err
 	}
+	defer insert.Close() //nolint:errcheck // it goes with the transaction
 	for i, cents := range p.cents {
 		if _, err := insert.ExecContext(ctx, fmt.Sprintf("payment-%d", i), cents); err != nil {
 			return err

@@ -61,6 +61,7 @@ func (c *demoWorkerCmd) Run(ctx context.Context) (err error) {
 	})
 }
 
+// prepare prepares the statements, which are closed with the database.
 func (r *recipe) prepare(ctx context.Context) error {
 	for text, stmt := range map[string]**sql.Stmt{
 		"SELECT count(*) FROM seen WHERE id = ?":                   &r.seen,
@@ -69,7 +70,7 @@ func (r *recipe) prepare(ctx context.Context) error {
 		"INSERT INTO ledger (id, account, cents) VALUES (?, ?, ?)": &r.enter,
 	} {
 		var err error
-		if *stmt, err = r.db.PrepareContext(ctx, text); err != nil {
+		if *stmt, err = r.db.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // see above
 			return err
 		}
 	}
@@ -99,14 +100,20 @@ func (r *recipe) apply(ctx context.Context, p *payment, transactions [][]func(co
 }
 
 func (r *recipe) effect(ctx context.Context, tx *sql.Tx, p *payment) error {
-	if _, err := tx.StmtContext(ctx, r.update).ExecContext(ctx, p.Cents, p.Account); err != nil {
+	if err := within(ctx, tx, r.update, p.Cents, p.Account); err != nil {
 		return err
 	}
-	_, err := tx.StmtContext(ctx, r.enter).ExecContext(ctx, p.ID, p.Account, p.Cents)
-	return err
+	return within(ctx, tx, r.enter, p.ID, p.Account, p.Cents)
 }
 
 func (r *recipe) remember(ctx context.Context, tx *sql.Tx, p *payment) error {
-	_, err := tx.StmtContext(ctx, r.mark).ExecContext(ctx, p.ID)
+	return within(ctx, tx, r.mark, p.ID)
+}
+
+// within runs a prepared statement in a transaction.
+func within(ctx context.Context, tx *sql.Tx, prepared *sql.Stmt, args ...any) error {
+	stmt := tx.StmtContext(ctx, prepared)
+	defer stmt.Close() //nolint:errcheck // it goes with the transaction
+	_, err := stmt.ExecContext(ctx, args...)
 	return err
 }

@@ -14,11 +14,11 @@ import (
 )
 
 // serve answers /live, /ready, /metrics and /stats if the config has an address for it.
-func (w *worker) serve() (stop func(), err error) {
+func (w *worker) serve(ctx context.Context) (stop func(), err error) {
 	if w.store.HTTP == "" {
 		return func() {}, nil
 	}
-	l, err := net.Listen("tcp", w.store.HTTP)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.store.HTTP)
 	if err != nil {
 		return nil, fmt.Errorf("http: %w", err)
 	}
@@ -37,10 +37,10 @@ func (w *worker) serve() (stop func(), err error) {
 	}()
 	w.log.Info("http", "address", l.Addr().String())
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
-			srv.Close() //nolint:errcheck // it is over anyway
+			_ = srv.Close()
 		}
 		<-finished
 	}, nil
@@ -49,7 +49,7 @@ func (w *worker) serve() (stop func(), err error) {
 func reply(rw http.ResponseWriter, status int, kind, text string) {
 	rw.Header().Set("Content-Type", kind+"; charset=utf-8")
 	rw.WriteHeader(status)
-	rw.Write([]byte(text)) //nolint:errcheck // whoever asked has gone
+	_, _ = rw.Write([]byte(text)) // whoever asked may have gone
 }
 
 // ready is 200 when every consumer reads, or has come to its end.
@@ -59,7 +59,7 @@ func (w *worker) ready(rw http.ResponseWriter, _ *http.Request) {
 	for _, c := range w.consumers {
 		state := c.Stats().State
 		fmt.Fprintf(&b, "%s: %s", c.Name(), state)
-		if why, since := w.states.paused(c.Name()); !since.IsZero() {
+		if since, why := w.states.paused(c.Name()); !since.IsZero() {
 			fmt.Fprintf(&b, " for %s: %v", time.Since(since).Round(time.Second), why)
 		}
 		b.WriteByte('\n')

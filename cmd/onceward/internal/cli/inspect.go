@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
@@ -39,7 +38,7 @@ func (c *statsCmd) Run(ctx context.Context, a *app) error {
 			})
 		}
 		if len(rows) == 0 {
-			return a.print("nothing waits, and there are no dead letters\n")
+			return a.write("nothing waits, and there are no dead letters\n")
 		}
 		t := newTable(a.out, "QUEUE", "CONSUMER", "WAITING", "IN HAND", "DEAD", "OLDEST")
 		for _, s := range rows {
@@ -98,9 +97,9 @@ func (c *forgetCmd) Run(ctx context.Context, a *app) error {
 			return json.NewEncoder(a.out).Encode(map[string]int{"forgotten": n})
 		}
 		if n == 0 {
-			return a.print(fmt.Sprintf("consumer %s has no record of that\n", onceward.Quote(c.Consumer)))
+			return a.write(fmt.Sprintf("consumer %s has no record of that\n", onceward.Quote(c.Consumer)))
 		}
-		return a.print(fmt.Sprintf("%d records removed: when these messages come again, %s processes them again\n", n, c.Consumer))
+		return a.write(fmt.Sprintf("%d records removed: when these messages come again, %s processes them again\n", n, c.Consumer))
 	})
 }
 
@@ -132,7 +131,7 @@ func (c *purgeCmd) Run(ctx context.Context, a *app) error {
 		if c.JSON {
 			return json.NewEncoder(a.out).Encode(map[string]int{"purged": total})
 		}
-		return a.print(fmt.Sprintf("%s records removed\n", thousands(int64(total))))
+		return a.write(fmt.Sprintf("%s records removed\n", thousands(int64(total))))
 	})
 }
 
@@ -151,7 +150,7 @@ func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	w := &worker{cmd: &runCmd{Config: c.Config}, app: &app{in: strings.NewReader(""), out: a.out, err: a.err}, states: newStates(),
-		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+		log: slog.New(slog.DiscardHandler)}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := w.open(ctx, cfg); err != nil {
 		return err
@@ -161,20 +160,26 @@ func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 		found := k.Check(ctx)
 		errs = append(errs, found)
 		if c.JSON {
-			errs = append(errs, json.NewEncoder(a.out).Encode(checked(k, found)))
+			errs = append(errs, json1(a.out, []error{found}, func(err error) any { return newChecked(k, err) }))
 		} else if found == nil {
-			errs = append(errs, a.print(fmt.Sprintf("%s: %s from %s: good\n", k.Name(), k.Config.Guarantee, k.Config.Source)))
+			errs = append(errs, a.write(fmt.Sprintf("%s: %s from %s: good\n", k.Name(), k.Config.Guarantee, k.Config.Source)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func checked(k *consumers.Consumer, err error) any {
-	o := map[string]any{"consumer": k.Name(), "good": err == nil}
+type checked struct {
+	Consumer string `json:"consumer"`
+	Good     bool   `json:"good"`
+	Error    string `json:"error,omitempty"`
+}
+
+func newChecked(k *consumers.Consumer, err error) checked {
+	c := checked{Consumer: k.Name(), Good: err == nil}
 	if err != nil {
-		o["error"] = err.Error()
+		c.Error = err.Error()
 	}
-	return o
+	return c
 }
 
 type versionCmd struct {
@@ -197,5 +202,5 @@ func (c *versionCmd) Run(a *app) error {
 	if c.JSON {
 		return json.NewEncoder(a.out).Encode(v)
 	}
-	return a.print(fmt.Sprintf("onceward %s %s (%s, %s)\n", v["version"], v["revision"], v["go"], v["platform"]))
+	return a.write(fmt.Sprintf("onceward %s %s (%s, %s)\n", v["version"], v["revision"], v["go"], v["platform"]))
 }

@@ -218,21 +218,20 @@ func (b *box) start(args ...string) *process {
 }
 
 // line waits for a log line that contains text.
-func (p *process) line(text string) string {
+func (p *process) line(text string) {
 	p.b.Helper()
 	for p.stderr.Scan() {
 		if strings.Contains(p.stderr.Text(), text) {
-			return p.stderr.Text()
+			return
 		}
 	}
 	p.b.Fatalf("the log ended without %q", text)
-	return ""
 }
 
 // end waits for the exit code.
 func (p *process) end(code int) {
 	p.b.Helper()
-	for p.stderr.Scan() { //nolint:revive // the pipe must be empty before Wait
+	for p.stderr.Scan() {
 	}
 	p.Wait() //nolint:errcheck // the code tells
 	if got := p.ProcessState.ExitCode(); got != code {
@@ -243,7 +242,7 @@ func (p *process) end(code int) {
 // until polls for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(4 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,6 +54,7 @@ type worker struct {
 	consumers []*consumers.Consumer
 	states    *states
 	began     time.Time
+	stopped   atomic.Bool // by a signal, or for want of a database
 }
 
 func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
@@ -85,12 +87,12 @@ func (w *worker) run(ctx context.Context) error {
 	w.began = time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stopHTTP, err := w.serve()
+	stopHTTP, err := w.serve(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopHTTP()
-	defer w.signals(cancel)()
+	defer w.signals(ctx, cancel)()
 	defer w.every(time.Second, func() { w.watch(cancel) })()
 	if w.term.tty {
 		defer w.every(200*time.Millisecond, func() { w.term.show(w.bar()) })()
@@ -105,12 +107,11 @@ func (w *worker) run(ctx context.Context) error {
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
 		err = errors.Join(why, err)
 	}
-	return w.report(err)
+	return w.report(context.WithoutCancel(ctx), err)
 }
 
 // report prints the summaries, and decides how the run ends.
-func (w *worker) report(err error) error {
-	ctx := context.Background()
+func (w *worker) report(ctx context.Context, err error) error {
 	dead, sumErr := w.printSummaries(ctx, w.app.out)
 	if err == nil {
 		err = sumErr
@@ -126,7 +127,7 @@ func (w *worker) report(err error) error {
 
 // signals ends the run at the first SIGINT or SIGTERM, the process at the second, and prints the
 // summaries at SIGUSR1.
-func (w *worker) signals(cancel context.CancelCauseFunc) (stop func()) {
+func (w *worker) signals(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	c := make(chan os.Signal, 4)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1)
 	done := make(chan struct{})
@@ -139,7 +140,7 @@ func (w *worker) signals(cancel context.CancelCauseFunc) (stop func()) {
 			case s := <-c:
 				switch {
 				case s == syscall.SIGUSR1:
-					if _, err := w.printSummaries(context.Background(), w.app.out); err != nil {
+					if _, err := w.printSummaries(context.WithoutCancel(ctx), w.app.out); err != nil {
 						w.log.Error("summary", "err", err)
 					}
 				case ending:
@@ -147,6 +148,7 @@ func (w *worker) signals(cancel context.CancelCauseFunc) (stop func()) {
 					os.Exit(exitFailed)
 				default:
 					ending = true
+					w.stopped.Store(true)
 					w.log.Info("finishing what has started; a second signal stops at once", "signal", s.String())
 					cancel(nil)
 				}
@@ -194,7 +196,8 @@ func (w *worker) watch(cancel context.CancelCauseFunc) {
 		}
 	}
 	for _, c := range w.consumers {
-		if why, since := w.states.paused(c.Name()); !since.IsZero() && time.Since(since) >= w.cmd.GiveUpAfter {
+		if since, why := w.states.paused(c.Name()); !since.IsZero() && time.Since(since) >= w.cmd.GiveUpAfter {
+			w.stopped.Store(true)
 			cancel(fmt.Errorf("consumer %s could not go on for %s: %w", c.Name(), w.cmd.GiveUpAfter, why))
 			return
 		}

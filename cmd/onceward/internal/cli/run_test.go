@@ -165,7 +165,7 @@ func TestSignalsPrintASummaryAndEndTheRun(t *testing.T) {
 
 func TestHTTPTellsAboutTheRun(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "localhost:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,11 @@ func TestHTTPTellsAboutTheRun(t *testing.T) {
 	until(t, "both are applied", func() bool { return b.ask("SELECT sum(cents) FROM accounts") == "-3" })
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(path string) string {
-		resp, err := client.Get("http://" + address + path)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,6 +228,9 @@ func TestFailuresAreTriedAgainByTheNextRun(t *testing.T) {
 
 func TestManyLinesNeedLittleMemory(t *testing.T) {
 	lines := 100_000
+	if raceDetector {
+		lines = 10_000
+	}
 	if v := testEnvInt(t, "ONCEWARD_TEST_LINES"); v > 0 {
 		lines = v
 	}
@@ -235,7 +242,7 @@ func TestManyLinesNeedLittleMemory(t *testing.T) {
 	var peak int64
 	p := b.start("run", "onceward.yaml", "--json")
 	go func() {
-		for p.stderr.Scan() { //nolint:revive // a full pipe would stop the program
+		for p.stderr.Scan() {
 		}
 	}()
 	until(t, "it has ended", func() bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward"
 )
 
-func (a *app) print(s string) error {
+func (a *app) write(s string) error {
 	_, err := io.WriteString(a.out, s)
 	return err
 }
@@ -56,7 +56,7 @@ func (t *table) row(cells ...string) {
 			cells[i] = "-"
 		}
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t")) //nolint:errcheck // flush tells
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
 func (t *table) after(line string) { t.last = line }

@@ -40,13 +40,13 @@ func (s *states) changed(consumer string, state onceward.State, why error) {
 	s.of[consumer] = p
 }
 
-// paused returns why a consumer is paused and since when; zero if it is not.
-func (s *states) paused(consumer string) (why error, since time.Time) { //nolint:revive // the error is data here
+// paused returns since when a consumer is paused, and why; a zero time if it is not.
+func (s *states) paused(consumer string) (since time.Time, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.of[consumer]
 	if p.why == nil {
 		p.why = errors.New("no reason was given")
 	}
-	return p.why, p.since
+	return p.since, p.why
 }

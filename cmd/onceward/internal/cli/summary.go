@@ -72,7 +72,11 @@ func deadLetters(rows []onceward.QueueStats, c *consumers.Consumer) (n int64) {
 func (w *worker) writeSummary(ctx context.Context, b *strings.Builder, c *consumers.Consumer, s summary, left int64) {
 	took := time.Since(w.began)
 	state := "running"
-	if c.Stats().State == onceward.Stopped {
+	switch {
+	case c.Stats().State != onceward.Stopped:
+	case c.Config.Source.Finite() && !w.stopped.Load() && s.GivenBack == 0:
+		state = "done"
+	default:
 		state = "stopped"
 	}
 	line := func(name string, n int64, more string) {
@@ -100,7 +104,7 @@ func (w *worker) writeSummary(ctx context.Context, b *strings.Builder, c *consum
 	if s.GivenBack > 0 {
 		line("given back", s.GivenBack, "not applied yet: they come again with the next run")
 	}
-	fmt.Fprintf(b, "  database       %s\n", w.store.Config.Store.Path)
+	fmt.Fprintf(b, "  database       %s\n", w.store.Store.Path)
 }
 
 // nextRetry says when the next waiting message of a consumer is due.

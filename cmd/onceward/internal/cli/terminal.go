@@ -23,7 +23,7 @@ type terminal struct {
 
 func newTerminal(w io.Writer) *terminal {
 	f, ok := w.(*os.File)
-	return &terminal{w: w, tty: ok && term.IsTerminal(int(f.Fd()))} //nolint:gosec // a file descriptor fits
+	return &terminal{w: w, tty: ok && term.IsTerminal(int(f.Fd()))}
 }
 
 const clearLine = "\r\x1b[K"
@@ -49,7 +49,7 @@ func (t *terminal) show(line string) {
 		return
 	}
 	t.line = line
-	io.WriteString(t.w, clearLine+line) //nolint:errcheck // a progress bar that can't be drawn harms nobody
+	_, _ = io.WriteString(t.w, clearLine+line) // a bar that can't be drawn harms nobody
 }
 
 // gauge draws how much is done.

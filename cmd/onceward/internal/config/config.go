@@ -161,7 +161,7 @@ func Load(file string) (*Config, error) { return load(file, false) }
 func LoadStore(file string) (*Config, error) { return load(file, true) }
 
 func load(file string, storeOnly bool) (*Config, error) {
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(file) //nolint:gosec // the file that the user names
 	if err != nil {
 		return nil, &Error{File: file, What: "the config file can't be read: " + plain(err)}
 	}
@@ -183,7 +183,7 @@ func (c *Config) read(root *node, storeOnly bool) {
 		"setup":     func(n *node) { c.Setup = c.readFile(n) },
 		"http":      c.readHTTP,
 		"consumers": func(n *node) { consumers = true; c.readConsumers(n) },
-		"relays":    func(n *node) { n.fault("relays are not built in yet") },
+		"relays":    func(n *node) { n.faultf("relays are not built in yet") },
 	}
 	if storeOnly {
 		for _, name := range []string{"setup", "http", "consumers", "relays"} {
@@ -192,7 +192,7 @@ func (c *Config) read(root *node, storeOnly bool) {
 	}
 	root.each(readers)
 	if !stored && root.isMapping() {
-		root.doc.fault(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
+		root.doc.faultf(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
 	}
 	if consumers {
 		c.checkTogether(root.doc)
@@ -212,19 +212,19 @@ func (c *Config) readStore(n *node) {
 	switch kind {
 	case "sqlite":
 		if rest == "" {
-			n.fault("the path of the database file is missing, as in sqlite:payments.db")
+			n.faultf("the path of the database file is missing, as in sqlite:payments.db")
 			return
 		}
 		if strings.ContainsAny(rest, "?#") || strings.HasPrefix(rest, ":memory:") || strings.HasPrefix(rest, "//") {
-			n.fault("sqlite: takes the path of a file and nothing else")
+			n.faultf("sqlite: takes the path of a file and nothing else")
 			return
 		}
 		c.Store = Store{Path: c.resolve(rest), Text: s}
 		c.checkDatabase(n)
 	case "postgres", "postgresql", "mysql":
-		n.fault("%s is not built in yet; use sqlite:PATH", redact(s))
+		n.faultf("%s is not built in yet; use sqlite:PATH", redact(s))
 	default:
-		n.fault("%s is no store; use sqlite:PATH", redact(s))
+		n.faultf("%s is no store; use sqlite:PATH", redact(s))
 	}
 }
 
@@ -232,13 +232,13 @@ func (c *Config) readStore(n *node) {
 func (c *Config) checkDatabase(n *node) {
 	switch info, err := os.Stat(c.Store.Path); {
 	case err == nil && info.IsDir():
-		n.fault("%s is a directory", c.Store.Path)
+		n.faultf("%s is a directory", c.Store.Path)
 	case errors.Is(err, fs.ErrNotExist):
 		if dir, err := os.Stat(filepath.Dir(c.Store.Path)); err != nil || !dir.IsDir() {
-			n.fault("%s: the directory does not exist", c.Store.Path)
+			n.faultf("%s: the directory does not exist", c.Store.Path)
 		}
 	case err != nil:
-		n.fault("%s: %s", c.Store.Path, plain(err))
+		n.faultf("%s: %s", c.Store.Path, plain(err))
 	}
 }
 
@@ -275,14 +275,14 @@ func (c *Config) readFile(n *node) string {
 
 func (c *Config) checkFile(n *node, s string) string {
 	path := c.resolve(s)
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the file that the user names
 	if err != nil {
-		n.fault("%s: %s", path, plain(err))
+		n.faultf("%s: %s", path, plain(err))
 		return path
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		n.fault("%s is a directory, and a file is expected", path)
+		n.faultf("%s is a directory, and a file is expected", path)
 	}
 	return path
 }
@@ -294,7 +294,7 @@ func (c *Config) readHTTP(n *node) {
 		return
 	}
 	if _, _, err := net.SplitHostPort(s); err != nil {
-		n.fault("%q is not an address like localhost:8080", s)
+		n.faultf("%q is not an address like localhost:8080", s)
 		return
 	}
 	c.HTTP = s
@@ -302,8 +302,7 @@ func (c *Config) readHTTP(n *node) {
 
 // plain is the reason of an error about a file, without its path.
 func plain(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()
 	}
 	return err.Error()

@@ -87,7 +87,7 @@ func edit(old, text string) string {
 	return strings.Replace(good, old, text, 1)
 }
 
-func TestLoadNamesLineAndField(t *testing.T) {
+func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 	t.Setenv("UNSET_FOR_SURE", "")
 	if err := os.Unsetenv("UNSET_FOR_SURE"); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestLoadNamesLineAndField(t *testing.T) {
 		{"constant id", edit("$.payment_id", "payment_id"), `onceward.yaml:8: consumers[0].id: "payment_id" would give every message the same id; use a JSON path such as $.payment_id, header:NAME or content`},
 		{"constant id parts", edit("$.payment_id", "[a, b]"), `onceward.yaml:8: consumers[0].id: no part is a JSON path or header:NAME, so every message would have the same id`},
 		{"empty id", edit("$.payment_id", `""`), `onceward.yaml:8: consumers[0].id: a value is missing`},
-		{"no id", edit("    id: $.payment_id\n", ""), `onceward.yaml:6: consumers[0].id: missing: lines of file carry no message id of their own; use a JSON path such as $.id, or content`},
+		{"no id", edit("    id: $.payment_id\n", ""), `onceward.yaml:5: consumers[0].id: missing: lines of file carry no message id of their own; use a JSON path such as $.id, or content`},
 		{"no value", edit("$.payment_id", ""), `onceward.yaml:8: consumers[0].id: a value is missing`},
 		{"undefined param", edit("        cents: $.cents\n", ""), `onceward.yaml:13: consumers[0].handler.sql[0].run: uses :cents, which handler.params does not define; add "cents: $.cents"`},
 		{"unused param", edit("        cents: $.cents\n", "        cents: $.cents\n        more: $.more\n"), `onceward.yaml:17: consumers[0].handler.params.more: no statement uses :more`},
@@ -145,8 +145,7 @@ func TestLoadNamesLineAndField(t *testing.T) {
 			if first, _, _ := strings.Cut(got, "\n"); first != c.want {
 				t.Errorf("\ngot  %s\nwant %s", got, c.want)
 			}
-			var fault *Error
-			if !errors.As(err, &fault) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Errorf("%T is no *Error", err)
 			}
 		})
@@ -154,7 +153,7 @@ func TestLoadNamesLineAndField(t *testing.T) {
 }
 
 func TestLoadRefusesConsumersInEachOthersWay(t *testing.T) {
-	second := good[strings.Index(good, "  - name"):]
+	_, second, _ := strings.Cut(good, "consumers:\n")
 	_, err := Load(inDir(t, good+second))
 	if err == nil || !strings.Contains(err.Error(), `consumers[1].name: "ledger" is the name of consumers[0] too`) {
 		t.Errorf("the same name twice: %v", err)

@@ -13,7 +13,7 @@ import (
 func (c *Config) readConsumers(n *node) {
 	list := n.list()
 	if n.isList() && len(list) == 0 {
-		n.fault("there is no consumer")
+		n.faultf("there is no consumer")
 	}
 	for i, item := range list {
 		k := &Consumer{index: i}
@@ -49,7 +49,7 @@ func (c *Config) readConsumer(k *Consumer, n *node) {
 	}
 	for _, name := range []string{"name", "source", "guarantee", "handler"} {
 		if !seen[name] {
-			n.doc.fault(n.line, n.path+"."+name, "missing")
+			n.doc.faultf(n.line, n.path+"."+name, "missing")
 		}
 	}
 	k.check(n, seen)
@@ -77,30 +77,30 @@ func (c *Config) readSource(k *Consumer, n *node) {
 	switch kind {
 	case "file":
 		if rest == "" {
-			n.fault("the file's path is missing, as in file:payments.ndjson")
+			n.faultf("the file's path is missing, as in file:payments.ndjson")
 			return
 		}
 		k.Source = Source{Kind: File, Name: rest, Path: c.checkFile(n, rest)}
 	case "stdin":
 		if s != "stdin" {
-			n.fault("stdin takes nothing after it")
+			n.faultf("stdin takes nothing after it")
 		}
 		k.Source = Source{Kind: Stdin}
 	case "queue":
 		k.Source = Source{Kind: Queue, Name: rest}
 		if rest == "" || rest == "retries" {
-			n.fault("%q is no queue to read; give it a name of your own, as in queue:payments", s)
+			n.faultf("%q is no queue to read; give it a name of your own, as in queue:payments", s)
 		}
 	case "amqp", "amqps", "kafka", "nats", "redis", "rediss", "tls":
-		n.fault("%s is not built in yet; use file:PATH, stdin or queue:NAME", redact(s))
+		n.faultf("%s is not built in yet; use file:PATH, stdin or queue:NAME", redact(s))
 	default:
-		n.fault("%s is no source; use file:PATH, stdin or queue:NAME", redact(s))
+		n.faultf("%s is no source; use file:PATH, stdin or queue:NAME", redact(s))
 	}
 }
 
 func (k *Consumer) readGuarantee(n *node) {
 	if s, ok := n.text(); ok && s == "deduplicated" {
-		n.fault("deduplicated is not built in yet; for SQL use effectively-once, which promises more")
+		n.faultf("deduplicated is not built in yet; for SQL use effectively-once, which promises more")
 		return
 	}
 	choiceTo(&k.Guarantee, AtMostOnce, AtLeastOnce, EffectivelyOnce)(n)
@@ -117,11 +117,11 @@ func (k *Consumer) readID(n *node) {
 	case s == "content":
 		k.ID.Content = true
 	case s == "position":
-		n.fault("position is not built in yet; use a JSON path, or content")
+		n.faultf("position is not built in yet; use a JSON path, or content")
 	default:
 		p, ok := pick(n)
 		if ok && p.Constant != "" {
-			n.fault("%q would give every message the same id; use a JSON path such as $.%s, header:NAME or content", s, s)
+			n.faultf("%q would give every message the same id; use a JSON path such as $.%s, header:NAME or content", s, s)
 			return
 		}
 		k.ID.Single = &p
@@ -139,14 +139,14 @@ func (k *Consumer) readParts(n *node) {
 		}
 	}
 	if !varies {
-		n.fault("no part is a JSON path or header:NAME, so every message would have the same id")
+		n.faultf("no part is a JSON path or header:NAME, so every message would have the same id")
 	}
 }
 
 func (k *Consumer) readKey(n *node) {
 	p, ok := pick(n)
 	if ok && p.Constant != "" {
-		n.fault("%q would give every message the same key; use a JSON path such as $.%s or header:NAME", p.Constant, p.Constant)
+		n.faultf("%q would give every message the same key; use a JSON path such as $.%s or header:NAME", p.Constant, p.Constant)
 		return
 	}
 	k.Key = &p
@@ -156,7 +156,7 @@ func (k *Consumer) readMatch(n *node) {
 	for _, f := range n.mapping() {
 		path, err := jsonpath.Parse(f.name)
 		if err != nil {
-			f.value.fault("%v", err)
+			f.value.faultf("%v", err)
 			continue
 		}
 		if text, ok := f.value.text(); ok {
@@ -170,14 +170,14 @@ func (h *Handler) read(n *node) {
 	n.each(map[string]func(*node){
 		"sql":     func(v *node) { sql = v; h.readStatements(v) },
 		"params":  func(v *node) { params = v; h.readParams(v) },
-		"http":    func(v *node) { v.fault("http handlers are not built in yet; use sql") },
-		"command": func(v *node) { v.fault("command handlers are not built in yet; use sql") },
+		"http":    func(v *node) { v.faultf("http handlers are not built in yet; use sql") },
+		"command": func(v *node) { v.faultf("command handlers are not built in yet; use sql") },
 	})
 	switch {
 	case !n.isMapping():
 	case sql == nil:
 		if !slices.ContainsFunc(n.mapping(), func(f field) bool { return f.name == "http" || f.name == "command" }) {
-			n.fault("sql is missing")
+			n.faultf("sql is missing")
 		}
 	case sql.isList():
 		h.checkParams(sql, params)
@@ -189,7 +189,7 @@ func (h *Handler) readStatements(n *node) {
 		h.readStatement(item)
 	}
 	if n.isList() && len(n.list()) == 0 {
-		n.fault("there is no statement")
+		n.faultf("there is no statement")
 	}
 }
 
@@ -205,7 +205,7 @@ func (h *Handler) readStatement(n *node) {
 			}
 			parsed, err := sqltext.Parse(text)
 			if err != nil {
-				v.fault("%v", err)
+				v.faultf("%v", err)
 			}
 			s.SQL = parsed
 		},
@@ -213,9 +213,9 @@ func (h *Handler) readStatement(n *node) {
 	})
 	switch {
 	case !ran && n.isMapping():
-		n.fault("run is missing")
+		n.faultf("run is missing")
 	case s.SQL != nil && s.Rows >= 0 && !s.SQL.Writes():
-		n.fault("rows has a meaning for INSERT, UPDATE and DELETE only, not for %s; remove it", s.SQL.Verb)
+		n.faultf("rows has a meaning for INSERT, UPDATE and DELETE only, not for %s; remove it", s.SQL.Verb)
 	}
 	h.Statements = append(h.Statements, s)
 }
@@ -224,7 +224,7 @@ func (h *Handler) readParams(n *node) {
 	for _, f := range n.mapping() {
 		var p *jsonpath.Path
 		if f.value.null() {
-			f.value.fault("a JSON path is missing, as in $.%s", f.name)
+			f.value.faultf("a JSON path is missing, as in $.%s", f.name)
 		} else {
 			pathTo(&p)(f.value)
 		}
@@ -246,7 +246,7 @@ func (h *Handler) checkParams(sql, params *node) {
 			known := slices.ContainsFunc(h.Params, func(p Param) bool { return p.Name == name })
 			if !known && !used[name] {
 				item := sql.list()[i]
-				sql.doc.fault(s.Line, item.path+".run", "uses :%s, which handler.params does not define; add \"%s: $.%s\"", name, name, name)
+				sql.doc.faultf(s.Line, item.path+".run", "uses :%s, which handler.params does not define; add \"%s: $.%s\"", name, name, name)
 			}
 			used[name] = true
 		}
@@ -256,50 +256,60 @@ func (h *Handler) checkParams(sql, params *node) {
 	}
 	for _, f := range params.mapping() {
 		if !used[f.name] {
-			f.value.fault("no statement uses :%s", f.name)
+			f.value.faultf("no statement uses :%s", f.name)
 		}
 	}
 }
 
 // check looks at fields that have to fit each other.
 func (k *Consumer) check(n *node, seen map[string]bool) {
-	line := func(name string) int {
+	faultf := func(name, format string, args ...any) {
+		line := n.line
 		for _, f := range n.mapping() {
 			if f.name == name {
-				return f.value.line
+				line = f.value.line
 			}
 		}
-		return n.line
-	}
-	if len(k.Name) > 200 {
-		n.doc.fault(line("name"), n.path+".name", "longer than 200 bytes")
+		n.doc.faultf(line, n.path+"."+name, format, args...)
 	}
 	s := k.Settings
+	if len(k.Name) > 200 {
+		faultf("name", "longer than 200 bytes")
+	}
 	if s.BackoffFirst > 0 && s.BackoffMost > 0 && s.BackoffFirst > s.BackoffMost {
-		n.doc.fault(line("backoff"), n.path+".backoff", "first is longer than most")
+		faultf("backoff", "first is longer than most")
 	}
-	if k.Guarantee == EffectivelyOnce && k.Source.Kind != Queue && k.Source.Kind != "" && !seen["id"] {
-		n.doc.fault(line("source"), n.path+".id", "missing: lines of %s carry no message id of their own; use a JSON path such as $.id, or content", k.Source.Kind)
+	switch k.Guarantee {
+	case EffectivelyOnce:
+		lines := k.Source.Kind == File || k.Source.Kind == Stdin
+		if lines && !seen["id"] {
+			faultf("id", "missing: lines of %s carry no message id of their own; use a JSON path such as $.id, or content", k.Source.Kind)
+		}
+		if k.Source.Kind == File && s.Retention > 0 {
+			faultf("retention", "a file is read from its start each time, so its messages must be remembered for ever; write forever, or leave it out")
+		}
+	case AtLeastOnce, AtMostOnce:
+		k.checkPlain(seen, faultf)
 	}
-	if k.Guarantee == EffectivelyOnce && k.Source.Kind == File && s.Retention > 0 {
-		n.doc.fault(line("retention"), n.path+".retention", "a file is read from its start each time, so its messages must be remembered for ever; write forever, or leave it out")
-	}
-	if k.Guarantee == AtMostOnce && k.Source.Kind == File && s.Lanes > 1 {
-		n.doc.fault(line("lanes"), n.path+".lanes", "a file is read in order under at-most-once; remove it")
-	}
-	if k.Guarantee == AtMostOnce || k.Guarantee == AtLeastOnce {
-		for _, name := range []string{"retention", "mismatch", "keep_order"} {
-			if seen[name] {
-				n.doc.fault(line(name), n.path+"."+name, "has no effect under %s, which has no record of finished messages; remove it", k.Guarantee)
-			}
+}
+
+// checkPlain refuses what has no effect without an inbox.
+func (k *Consumer) checkPlain(seen map[string]bool, faultf func(name, format string, args ...any)) {
+	for _, name := range []string{"retention", "mismatch", "keep_order"} {
+		if seen[name] {
+			faultf(name, "has no effect under %s, which has no record of finished messages; remove it", k.Guarantee)
 		}
 	}
-	if k.Guarantee == AtMostOnce {
-		for _, name := range []string{"attempts", "backoff", "id"} {
-			if seen[name] {
-				n.doc.fault(line(name), n.path+"."+name, "has no effect under at-most-once, which never tries again; remove it")
-			}
+	if k.Guarantee != AtMostOnce {
+		return
+	}
+	for _, name := range []string{"attempts", "backoff", "id"} {
+		if seen[name] {
+			faultf(name, "has no effect under at-most-once, which never tries again; remove it")
 		}
+	}
+	if k.Source.Kind == File && k.Settings.Lanes > 1 {
+		faultf("lanes", "a file is read in order under at-most-once; remove it")
 	}
 }
 
@@ -308,14 +318,14 @@ func (c *Config) checkTogether(doc *document) {
 	names, sources := map[string]int{}, map[string]int{}
 	for i, k := range c.Consumers {
 		if first, dup := names[k.Name]; dup && k.Name != "" {
-			doc.fault(c.lines[k.Field("name")], k.Field("name"), "%q is the name of consumers[%d] too; the name tells whose messages are done", k.Name, first)
+			doc.faultf(c.lines[k.Field("name")], k.Field("name"), "%q is the name of consumers[%d] too; the name tells whose messages are done", k.Name, first)
 		}
 		names[k.Name] = i
 		if k.Source.Kind == "" || k.Source.Kind == File {
 			continue // a file can be read by several
 		}
 		if first, dup := sources[k.Source.String()]; dup {
-			doc.fault(c.lines[k.Field("source")], k.Field("source"), "%s is the source of consumers[%d] too: each message would reach one of them only%s",
+			doc.faultf(c.lines[k.Field("source")], k.Field("source"), "%s is the source of consumers[%d] too: each message would reach one of them only%s",
 				k.Source, first, queueCure(k.Source))
 		}
 		sources[k.Source.String()] = i

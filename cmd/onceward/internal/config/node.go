@@ -57,17 +57,16 @@ func parse(file string, text []byte) (*document, *node) {
 	d := &document{file: file, env: os.LookupEnv, anchors: map[string]ast.Node{}}
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		var syntax *yaml.SyntaxError
-		if errors.As(err, &syntax) {
-			d.fault(syntax.Token.Position.Line, "", "%s", syntax.Message)
+		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
+			d.faultf(syntax.Token.Position.Line, "", "%s", syntax.Message)
 		} else {
-			d.fault(0, "", "%v", err)
+			d.faultf(0, "", "%v", err)
 		}
 		return d, nil
 	}
 	docs := slices.DeleteFunc(f.Docs, func(x *ast.DocumentNode) bool { return x.Body == nil })
 	if len(docs) != 1 {
-		d.fault(0, "", "one YAML document is expected, and there are %d", len(docs))
+		d.faultf(0, "", "one YAML document is expected, and there are %d", len(docs))
 		return d, nil
 	}
 	for _, a := range ast.Filter(ast.AnchorType, docs[0].Body) {
@@ -78,7 +77,7 @@ func parse(file string, text []byte) (*document, *node) {
 	return d, d.node(docs[0].Body, "", 1)
 }
 
-func (d *document) fault(line int, field, format string, args ...any) {
+func (d *document) faultf(line int, field, format string, args ...any) {
 	d.faults = append(d.faults, &Error{File: d.file, Line: line, Field: field, What: fmt.Sprintf(format, args...)})
 }
 
@@ -114,11 +113,11 @@ func (d *document) node(a ast.Node, path string, line int) *node {
 			return &node{d, line, path, a}
 		}
 	}
-	d.fault(line, path, "too many aliases of aliases")
+	d.faultf(line, path, "too many aliases of aliases")
 	return &node{d, line, path, ast.Null(nil)}
 }
 
-func (n *node) fault(format string, args ...any) { n.doc.fault(n.line, n.path, format, args...) }
+func (n *node) faultf(format string, args ...any) { n.doc.faultf(n.line, n.path, format, args...) }
 
 func (n *node) null() bool {
 	_, ok := n.ast.(*ast.NullNode)
@@ -140,7 +139,7 @@ func (n *node) mapping() []field {
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{v}
 	default:
-		n.fault("fields are expected here, as in \"name: value\"")
+		n.faultf("fields are expected here, as in \"name: value\"")
 		return nil
 	}
 	var fs []field
@@ -164,9 +163,9 @@ func (n *node) each(readers map[string]func(*node)) {
 		read, ok := readers[f.name]
 		switch {
 		case !ok:
-			f.value.fault("unknown field%s", hint(f.name, readers))
+			f.value.faultf("unknown field%s", hint(f.name, readers))
 		case f.value.null():
-			f.value.fault("a value is missing")
+			f.value.faultf("a value is missing")
 		default:
 			read(f.value)
 		}
@@ -204,7 +203,7 @@ func near(a, b string) bool {
 func (n *node) list() []*node {
 	seq, ok := n.ast.(*ast.SequenceNode)
 	if !ok {
-		n.fault("a list is expected here, as in \"- value\"")
+		n.faultf("a list is expected here, as in \"- value\"")
 		return nil
 	}
 	var ns []*node
@@ -244,7 +243,7 @@ func (n *node) text() (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
 		return n.ast.GetToken().Value, true
 	}
-	n.fault("a single value is expected here")
+	n.faultf("a single value is expected here")
 	return "", false
 }
 
@@ -269,7 +268,7 @@ func (n *node) expand(s string) (string, bool) {
 		name := m[2 : len(m)-1]
 		v, set := n.doc.env(name)
 		if !set {
-			n.fault("the environment variable %s is not set", name)
+			n.faultf("the environment variable %s is not set", name)
 			ok = false
 		}
 		return v

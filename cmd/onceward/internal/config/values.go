@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ func stringTo(dst *string) func(*node) {
 	return func(n *node) {
 		if s, ok := n.text(); ok {
 			if s == "" {
-				n.fault("a value is missing")
+				n.faultf("a value is missing")
 			}
 			*dst = s
 		}
@@ -34,7 +35,7 @@ func intTo(dst *int, least, most int) func(*node) {
 		}
 		i, err := strconv.Atoi(s)
 		if err != nil || i < least || i > most {
-			n.fault("%s is not a whole number from %d to %d", strconv.Quote(s), least, most)
+			n.faultf("%s is not a whole number from %d to %d", strconv.Quote(s), least, most)
 			return
 		}
 		*dst = i
@@ -50,7 +51,7 @@ func boolTo(dst *bool) func(*node) {
 		case s == "false":
 			*dst = false
 		default:
-			n.fault("%s is neither true nor false", strconv.Quote(s))
+			n.faultf("%s is neither true nor false", strconv.Quote(s))
 		}
 	}
 }
@@ -62,13 +63,11 @@ func choiceTo(dst *string, words ...string) func(*node) {
 		if !ok {
 			return
 		}
-		for _, w := range words {
-			if s == w {
-				*dst = s
-				return
-			}
+		if slices.Contains(words, s) {
+			*dst = s
+			return
 		}
-		n.fault("%s is none of %s", strconv.Quote(s), strings.Join(words, ", "))
+		n.faultf("%s is none of %s", strconv.Quote(s), strings.Join(words, ", "))
 	}
 }
 
@@ -80,7 +79,7 @@ func durationTo(dst *time.Duration) func(*node) {
 		}
 		d, err := ParseDuration(s)
 		if err != nil {
-			n.fault("%v", err)
+			n.faultf("%v", err)
 			return
 		}
 		*dst = d
@@ -106,7 +105,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		if err != nil || n == 0 {
 			return 0, bad
 		}
-		return time.Duration(n) * 24 * time.Hour, nil //nolint:gosec // 16 bits
+		return time.Duration(n) * 24 * time.Hour, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
@@ -135,7 +134,7 @@ func pathTo(dst **jsonpath.Path) func(*node) {
 		}
 		p, err := jsonpath.Parse(s)
 		if err != nil {
-			n.fault("%v", err)
+			n.faultf("%v", err)
 			return
 		}
 		*dst = &p
@@ -149,12 +148,12 @@ func pick(n *node) (Pick, bool) {
 		return Pick{}, false
 	}
 	if s == "" {
-		n.fault("a value is missing")
+		n.faultf("a value is missing")
 		return Pick{}, false
 	}
 	if name, is := strings.CutPrefix(s, "header:"); is {
 		if name == "" {
-			n.fault("the header's name is missing")
+			n.faultf("the header's name is missing")
 			return Pick{}, false
 		}
 		return Pick{Header: name}, true
@@ -162,7 +161,7 @@ func pick(n *node) (Pick, bool) {
 	if strings.HasPrefix(s, "$") {
 		p, err := jsonpath.Parse(s)
 		if err != nil {
-			n.fault("%v", err)
+			n.faultf("%v", err)
 			return Pick{}, false
 		}
 		return Pick{Path: &p}, true

@@ -84,8 +84,7 @@ func build(ctx context.Context, p *Params, k *config.Consumer) (*Consumer, error
 
 // statementError names the statement. The database's own trouble is no fault of the config.
 func statementError(cfg *config.Config, k *config.Consumer, err error) error {
-	var st *handlers.StatementError
-	if errors.As(err, &st) {
+	if st, ok := errors.AsType[*handlers.StatementError](err); ok {
 		field := fmt.Sprintf("%s.sql[%d].run", k.Field("handler"), st.Index)
 		return cfg.ErrorAt(k.Handler.Statements[st.Index].Line, field, "the database refuses it: %v", st.Err)
 	}
@@ -93,8 +92,7 @@ func statementError(cfg *config.Config, k *config.Consumer, err error) error {
 }
 
 func refusal(cfg *config.Config, k *config.Consumer, err error) error {
-	var u *onceward.UnsupportedError
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*onceward.UnsupportedError](err); ok {
 		return cfg.Errorf(k.Field("guarantee"), "%s can't be kept with %s: %s; %s", k.Guarantee, u.Component, u.Reason, u.Cure)
 	}
 	return cfg.Errorf(k.Field("name"), "%v", err)

@@ -42,7 +42,7 @@ func value(v jsonpath.Value) (any, error) {
 	case v.IsString():
 		return v.Text()
 	case v.IsNull():
-		return nil, nil
+		return nil, nil //nolint:nilnil // NULL
 	case v.IsNumber():
 		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return n, nil

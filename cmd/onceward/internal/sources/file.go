@@ -65,7 +65,7 @@ func (f *File) Subscribe(ctx context.Context, p onceward.SubscribeParams) (oncew
 	}
 	s, err := f.open(ctx, file, p)
 	if err != nil {
-		file.Close() //nolint:errcheck // nothing was written
+		_ = file.Close()
 		return nil, err
 	}
 	return s, nil

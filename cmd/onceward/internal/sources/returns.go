@@ -22,7 +22,7 @@ type returned struct {
 }
 
 func (r *returns) add(x onceward.Settlement) {
-	x.Incoming.Redelivered, x.Incoming.Attempts = true, x.Attempts
+	x.Redelivered, x.Incoming.Attempts = true, x.Attempts
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.items = append(r.items, returned{x.Incoming, time.Now().Add(x.After)})

@@ -151,10 +151,10 @@ func receive(t *testing.T, s onceward.Session, most int) (ins []onceward.Incomin
 	return ins, bodies
 }
 
-func settle(t *testing.T, s onceward.Session, v onceward.Verdict, ins ...onceward.Incoming) {
+func settle(t *testing.T, s onceward.Session, ins ...onceward.Incoming) {
 	t.Helper()
 	for _, in := range ins {
-		if err := s.Settle(t.Context(), onceward.Settlement{Incoming: in, Verdict: v}); err != nil {
+		if err := s.Settle(t.Context(), onceward.Settlement{Incoming: in, Verdict: onceward.Ack}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestFileIsReadFromItsStartEachTime(t *testing.T) {
 		if p := ins[1].Position; p.Next != 4 || !strings.HasPrefix(p.Log, "file:m.ndjson#") {
 			t.Errorf("position %v", p)
 		}
-		settle(t, s, onceward.Ack, ins...)
+		settle(t, s, ins...)
 		wantBodies(t, s, 2, "c,")
 		wantBodies(t, s, 2, "EOF")
 		closeSession(t, s)
@@ -234,7 +234,7 @@ func TestResumingFileGoesOnBehindTheFinishedPrefix(t *testing.T) {
 	path, store := write(t, "a\nb\nc\nd\n"), memory.NewStore()
 	s := subscribe(t, resuming(path, store, false))
 	ins := wantBodies(t, s, 3, "a,b,c,")
-	settle(t, s, onceward.Ack, ins[0], ins[2]) // c does not cover b
+	settle(t, s, ins[0], ins[2]) // c does not cover b
 	closeSession(t, s)
 
 	s = subscribe(t, resuming(path, store, false))
@@ -245,7 +245,7 @@ func TestResumingFileGoesOnBehindTheFinishedPrefix(t *testing.T) {
 	if at := fmt.Sprint(ins[0].Receipt); at != "m.ndjson:2" {
 		t.Errorf("b is at %s", at)
 	}
-	settle(t, s, onceward.Ack, ins...)
+	settle(t, s, ins...)
 	wantBodies(t, s, 9, "EOF")
 	closeSession(t, s)
 
@@ -300,7 +300,7 @@ func TestResumingFileThatChanged(t *testing.T) {
 		path, store := write(t, c.before), memory.NewStore()
 		s := subscribe(t, resuming(path, store, false))
 		ins, _ := receive(t, s, 10)
-		settle(t, s, onceward.Ack, ins...)
+		settle(t, s, ins...)
 		closeSession(t, s)
 		if err := os.WriteFile(path, []byte(c.after), 0o600); err != nil {
 			t.Fatal(err)
@@ -331,7 +331,7 @@ func TestStdinReturnsWhatHasComeAndEnds(t *testing.T) {
 	if _, err := s.Receive(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("Receive on an ended context: %v", err)
 	}
-	settle(t, s, onceward.Ack, first...)
+	settle(t, s, first...)
 	closeSession(t, s)
 
 	s = subscribe(t, src)
@@ -339,7 +339,7 @@ func TestStdinReturnsWhatHasComeAndEnds(t *testing.T) {
 		t.Error("what a session left comes again, marked")
 	}
 	go w.Close() //nolint:errcheck // never fails
-	settle(t, s, onceward.Ack, second...)
+	settle(t, s, second...)
 	wantBodies(t, s, 5, "EOF")
 	closeSession(t, s)
 }

@@ -106,13 +106,7 @@ func (p *parser) word(c byte) error {
 	case c == ':' && strings.HasPrefix(p.src[p.pos:], "::"):
 		p.copy(2) // a cast
 	case c == ':':
-		name := identifier(p.src[p.pos+1:])
-		if name == "" {
-			return errors.New("a parameter's name is missing after ':'")
-		}
-		p.args = append(p.args, name)
-		p.out.WriteByte('?')
-		p.pos += 1 + len(name)
+		return p.parameter()
 	case c == '?' || c == '@' || c == '$':
 		return fmt.Errorf("parameters are written :name, not %c%s", c, identifier(p.src[p.pos+1:]))
 	case identifier(p.src[p.pos:]) != "":
@@ -127,6 +121,17 @@ func (p *parser) word(c byte) error {
 		}
 		p.copy(1)
 	}
+	return nil
+}
+
+func (p *parser) parameter() error {
+	name := identifier(p.src[p.pos+1:])
+	if name == "" {
+		return errors.New("a parameter's name is missing after ':'")
+	}
+	p.args = append(p.args, name)
+	p.out.WriteByte('?')
+	p.pos += 1 + len(name)
 	return nil
 }
 
