@@ -250,7 +250,7 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 func TestExploreDeaths(t *testing.T) {
 	for _, sc := range scenarios() {
 		explore(t, sc, func(x *explorer) {
-			x.deaths(60 * width())
+			x.deaths(40 * width())
 			x.faults()
 		})
 	}
@@ -271,7 +271,7 @@ func several() (scs []*scenario) {
 
 func TestExploreInterleavings(t *testing.T) {
 	for _, sc := range several() {
-		explore(t, sc, func(x *explorer) { x.switches(60*width(), true) })
+		explore(t, sc, func(x *explorer) { x.switches(40*width(), true) })
 	}
 }
 
@@ -283,7 +283,7 @@ func TestExploreWalks(t *testing.T) {
 		if c.guarantee != "AtMostOnce" {
 			c.config.Attempts = 8 // more than there are deaths and failures
 		}
-		explore(t, &c, func(x *explorer) { x.walks(15 * width()) })
+		explore(t, &c, func(x *explorer) { x.walks(10 * width()) })
 	}
 }
 
