@@ -68,7 +68,7 @@ func (sc *scenario) consumer(w *world, p *proc) *onceward.Consumer {
 	}
 	src = crash.Source(src, step)
 	if sc.ownQueue {
-		src = storequeue.New(store, "in")
+		src = singlyQueue{storequeue.New(store, "in")}
 	}
 	plain := crash.Handler(func(_ context.Context, d *onceward.Delivery) error { return w.handle(p, d, nil) }, step)
 	var co *onceward.Consumer

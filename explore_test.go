@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -236,7 +237,9 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 			if err != nil && rest != "" {
 				t.Fatal(err)
 			}
-			x.run(p, nil)
+			for range tries {
+				x.run(p, nil)
+			}
 			return
 		}
 		how(x)
@@ -247,7 +250,7 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 func TestExploreDeaths(t *testing.T) {
 	for _, sc := range scenarios() {
 		explore(t, sc, func(x *explorer) {
-			x.deaths(60 * width())
+			x.deaths(40 * width())
 			x.faults()
 		})
 	}
@@ -268,7 +271,7 @@ func several() (scs []*scenario) {
 
 func TestExploreInterleavings(t *testing.T) {
 	for _, sc := range several() {
-		explore(t, sc, func(x *explorer) { x.switches(60*width(), true) })
+		explore(t, sc, func(x *explorer) { x.switches(40*width(), true) })
 	}
 }
 
@@ -280,6 +283,25 @@ func TestExploreWalks(t *testing.T) {
 		if c.guarantee != "AtMostOnce" {
 			c.config.Attempts = 8 // more than there are deaths and failures
 		}
-		explore(t, &c, func(x *explorer) { x.walks(15 * width()) })
+		explore(t, &c, func(x *explorer) { x.walks(10 * width()) })
+	}
+}
+
+// tries is how often a plan is run to meet the same execution again: where a select of the consumer
+// finds two channels ready, the runtime chooses.
+const tries = 20
+
+// TestExploreReplays makes sure that an execution happens again if its plan is run again.
+func TestExploreReplays(t *testing.T) {
+	for _, sc := range append(scenarios(), several()...) {
+		explore(t, sc, func(x *explorer) {
+			first := x.run(nil, rand.New(rand.NewPCG(exploreSeed(), 0))) //nolint:gosec // a test's choices
+			for range tries {
+				if again := x.run(first.plan, nil); slices.Equal(first.trace, again.trace) {
+					return
+				}
+			}
+			t.Errorf("%s: never the same again", first.plan)
+		})
 	}
 }

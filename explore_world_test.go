@@ -126,7 +126,7 @@ type result struct {
 func execute(t *testing.T, sc *scenario, p plan, random *rand.Rand) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			sc: sc, store: memory.NewStore(), box: &box{Source: memory.NewSource(), portion: 3}, plan: p, random: random,
+			sc: sc, store: memory.NewStore(), box: &box{Source: memory.NewSource()}, plan: p, random: random,
 			arrived: make(chan struct{}, 1), starts: map[string]int{}, finished: map[string]int{},
 			parcelStarts: map[string]int{},
 		}
@@ -148,7 +148,7 @@ func (w *world) problem(format string, args ...any) {
 func (w *world) prepare(t *testing.T) {
 	w.box.NoHints, w.box.NoDelayedRetry, w.box.NoDeadLetters = w.sc.noHints, !w.sc.sourceKeeps, !w.sc.sourceKeeps
 	if w.sc.consumers > 1 {
-		w.box.portion, w.box.prefetch = 2, 4 // leave some to the others
+		w.box.prefetch = 4 // leave some to the others
 	}
 	if !w.sc.ownQueue {
 		w.box.send(w.sc.messages...)
@@ -309,6 +309,11 @@ func (w *world) next() {
 	slices.SortStableFunc(w.waiters, func(a, b *waiter) int {
 		return cmp.Or(w.far(a.proc.slot)-w.far(b.proc.slot), cmp.Compare(a.point, b.point))
 	})
+	if i := slices.IndexFunc(w.waiters, func(x *waiter) bool { return crash.Idle(x.point) }); i >= 0 {
+		w.waiters[i].result <- nil // no choice, only one after the other
+		w.waiters = slices.Delete(w.waiters, i, i+1)
+		return
+	}
 	es := w.due()
 	i := 0
 	for _, e := range es {
