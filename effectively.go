@@ -153,6 +153,9 @@ func (e *effectively[TTx]) count(l *lane, it *item) outcome {
 	if errors.Is(err, ErrLeaseLost) {
 		return outcome{found: []Found{Lost}, blamed: -1}
 	}
+	if errors.Is(err, ErrInDoubt) { // it is the count that is in doubt, and no commit
+		err = fmt.Errorf("%w: counting a start: %s", ErrUnavailable, err.Error())
+	}
 	if err != nil {
 		return outcome{err: err, blamed: -1}
 	}
