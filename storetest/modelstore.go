@@ -103,6 +103,7 @@ func (m *model) claimed(c string, r onceward.Record, f onceward.Found) {
 		m.remove(m.ours(r.Row))
 	case onceward.Duplicate, onceward.Parked:
 		m.remove(m.ours(r.Row))
+	default: // nothing is recorded, and the row stays
 	}
 }
 
