@@ -25,7 +25,7 @@ func each(ctx context.Context, q querier, fn func(scan func(dest ...any) error) 
 	if err != nil {
 		return err
 	}
-	defer rs.Close() //nolint:errcheck // Err tells
+	defer rs.Close()
 	for rs.Next() {
 		if err := fn(rs.Scan); err != nil {
 			return err

@@ -115,7 +115,7 @@ func asCode(v reflect.Value) int {
 	case v.CanInt():
 		return int(v.Int() & 0xff)
 	case v.CanUint():
-		return int(v.Uint() & 0xff) //nolint:gosec // a byte
+		return int(v.Uint() & 0xff)
 	}
 	return 0
 }
