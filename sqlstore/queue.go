@@ -238,7 +238,7 @@ func (s *Store) take(ctx context.Context, tx *sql.Tx, seqs []any, lease time.Dur
 		l.State = onceward.InHand    // even if it was a short one
 		ls = append(ls, l.Leased)
 		return err
-	}, "SELECT "+s.sql.Columns+" "+s.sql.Rows+" seq IN ({list})", seqs)
+	}, "SELECT "+s.sql.Columns+" "+s.sql.Rows+" "+s.sql.SeqIn, seqs)
 	slices.SortFunc(ls, func(a, b onceward.Leased) int { return cmp.Compare(a.Seq, b.Seq) })
 	return ls, err
 }

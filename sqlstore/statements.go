@@ -16,7 +16,7 @@ type statements struct {
 	CountAttempt, Attempts                          string
 	CountRowAttempt, RowAttempts, ParkRow           string
 	Put, Due, DueInOrder, DueLater, DueLaterInOrder string
-	SkipLocked, Take, Columns                       string
+	SkipLocked, Take, Columns, SeqIn                string
 	Lock, FinishAck, FinishRequeue, FinishReject    string
 	TakeOver, Position, Advance                     string
 	Stats, Rows, ReasonHas, InState, Replay         string

@@ -126,6 +126,9 @@ seq, fence, queue, consumer, id, msg_id, msg_key, topic, headers, produced_at, b
 CASE WHEN state = 2 AND due <= {now} THEN 1 ELSE state END, attempts, leases,
 CASE WHEN due = 0 THEN 0 ELSE due - {now} END, reason, origin, {now} - created_at
 
+-- name: SeqIn
+seq = ANY (?::text::bigint[])
+
 -- name: Lock
 SELECT seq, fence, queue, order_key <> '' FROM {p}queue
 WHERE state = 2 AND seq = ANY (?::text::bigint[]) ORDER BY seq FOR UPDATE
