@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,7 +185,7 @@ func TestConflictsAreNotCharged(t *testing.T) {
 		if attempts.Load() != 1 {
 			t.Errorf("a handler saw attempt %d", attempts.Load())
 		}
-		if sizes[0] != 1 || max(sizes[len(sizes)-2], sizes[len(sizes)-1]) < 64 {
+		if sizes[0] != 1 || slices.Max(sizes) < 64 {
 			t.Errorf("batches: %v; want them to have shrunk and grown again", sizes)
 		}
 	})

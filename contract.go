@@ -376,7 +376,8 @@ type Inspector interface {
 	// Rows in another state are left alone. An empty filter is [ErrNoFilter].
 	Replay(ctx context.Context, f Filter) (int, error)
 	// Discard deletes dead rows for good, and records those of a consumer as finished, so that a
-	// repeat is a duplicate. An empty filter is [ErrNoFilter].
+	// repeat is a duplicate. Where the id was finished before with another body, bodies are not
+	// compared for it any more. An empty filter is [ErrNoFilter].
 	Discard(ctx context.Context, f Filter) (int, error)
 	// Explain tells what the store knows about a message id, oldest first: when which consumer
 	// finished it, where it waits, and what it emitted.

@@ -153,6 +153,9 @@ func (e *effectively[TTx]) count(l *lane, it *item) outcome {
 	if errors.Is(err, ErrLeaseLost) {
 		return outcome{found: []Found{Lost}, blamed: -1}
 	}
+	if errors.Is(err, ErrInDoubt) { // it is the count that is in doubt, and no commit
+		err = fmt.Errorf("%w: counting a start: %s", ErrUnavailable, err.Error())
+	}
 	if err != nil {
 		return outcome{err: err, blamed: -1}
 	}
@@ -328,8 +331,11 @@ func (e *effectively[TTx]) committed(l *lane, part []*item, found []Found, took 
 	for _, it := range other {
 		e.park(l, it, parking(l, it, true, 0, errOtherBody))
 	}
-	for _, it := range held {
-		e.park(l, it, parking(l, it, false, 0, errHeld))
+	for i, it := range held {
+		if !e.park(l, it, parking(l, it, false, 0, errHeld)) {
+			l.returned(held[i+1:]) // or they would overtake it
+			break
+		}
 	}
 }
 
@@ -380,6 +386,10 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 		return e.unavailable(l, items, part, o)
 	case o.blamed >= 0 && !errors.Is(o.err, ErrTxEnded):
 		e.group(l, part[:o.blamed], alone)
+		if l.cfg.KeepOrder && l.stopped() {
+			l.returned(items[o.blamed:]) // those before it may have been given back, and must not be overtaken
+			return nil
+		}
 		e.fail(l, part[o.blamed], o.err)
 		return items[o.blamed+1:]
 	case n > 1: // the guilty one shows when the batch is halved
@@ -463,8 +473,9 @@ func parking(l *lane, it *item, dead bool, after time.Duration, reason error) Pa
 	}
 }
 
-// park puts a message aside in the store, settles it there, and only then with the source.
-func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
+// park puts a message aside in the store, settles it there, and only then with the source. It reports
+// false if it gave up, for the consumer stops or pauses, and gave the message back.
+func (e *effectively[TTx]) park(l *lane, it *item, p Parking) bool {
 	found := Lost
 	err := l.persist(l.s, func(ctx context.Context) error {
 		fs, err := e.store.Park(ctx, l.name, []Parking{p})
@@ -476,6 +487,7 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 	switch {
 	case err != nil && !errors.Is(err, ErrLeaseLost):
 		l.returned([]*item{it})
+		return false
 	case found == Fresh || found == OtherBody && p.Dead:
 		l.parked(it, p)
 	case found == Duplicate || found == Parked:
@@ -483,11 +495,12 @@ func (e *effectively[TTx]) park(l *lane, it *item, p Parking) {
 		l.done(it)
 	case found == OtherBody:
 		p.Dead, p.Reason = true, errOtherBody.Error()
-		e.park(l, it, p)
+		return e.park(l, it, p)
 	case found == Busy: // perhaps in those of our own transaction, abandoned and not yet rolled back
 		it.parking = &p
 		l.putAside(it, ErrBusy)
 	default:
 		l.lost(it)
 	}
+	return true
 }

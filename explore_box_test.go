@@ -13,7 +13,6 @@ import (
 // message sent.
 type box struct {
 	*memory.Source
-	portion  int // most deliveries per Receive
 	prefetch int // most deliveries in a session's hands; 0: as the consumer asks
 
 	mu      sync.Mutex
@@ -67,16 +66,30 @@ func (s *boxSource) Subscribe(ctx context.Context, p onceward.SubscribeParams) (
 		return nil, err
 	}
 	s.proc.sessions = append(s.proc.sessions, n)
-	return &boxSession{n, s.box}, nil
+	return &boxSession{singly{n}, s.box}, nil
 }
 
 type boxSession struct {
-	onceward.Session
+	singly
 	box *box
 }
 
-func (n *boxSession) Receive(ctx context.Context, most int) ([]onceward.Incoming, error) {
-	return n.Session.Receive(ctx, min(most, n.box.portion))
+// singly receives one delivery at a time. Of several, a lane may see the first before the others have
+// come, or not, and an execution would not be the same again.
+type singly struct{ onceward.Session }
+
+func (n singly) Receive(ctx context.Context, _ int) ([]onceward.Incoming, error) {
+	return n.Session.Receive(ctx, 1)
+}
+
+type singlyQueue struct{ onceward.StoreQueue }
+
+func (s singlyQueue) Subscribe(ctx context.Context, p onceward.SubscribeParams) (onceward.Session, error) {
+	n, err := s.StoreQueue.Subscribe(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return singly{n}, nil
 }
 
 func (n *boxSession) Settle(ctx context.Context, ss ...onceward.Settlement) error {

@@ -57,19 +57,7 @@ func (sc *scenario) consumer(w *world, p *proc) *onceward.Consumer {
 		c.Attempts = max(c.Attempts, attempts)
 	}
 	step := w.step(p)
-	inner := w.store
-	if b := sc.broken; b != nil && b.store != nil {
-		inner = b.store(inner)
-	}
-	store := crash.Store(inner, step)
-	var src onceward.Source = &boxSource{w.box, p}
-	if b := sc.broken; b != nil && b.source != nil {
-		src = b.source(src)
-	}
-	src = crash.Source(src, step)
-	if sc.ownQueue {
-		src = storequeue.New(store, "in")
-	}
+	store, src := sc.parts(w, p)
 	plain := crash.Handler(func(_ context.Context, d *onceward.Delivery) error { return w.handle(p, d, nil) }, step)
 	var co *onceward.Consumer
 	var err error
@@ -82,30 +70,53 @@ func (sc *scenario) consumer(w *world, p *proc) *onceward.Consumer {
 		}
 		co, err = onceward.AtLeastOnce(name, src, plain, &c)
 	case "EffectivelyOnceBatch":
-		h := func(ctx context.Context, tx *memory.Tx, ds []*onceward.Delivery) error {
-			for _, d := range ds {
-				if err := w.handle(p, d, w.effect(ctx, tx, d)); err != nil {
-					return d.Fail(err)
-				}
-			}
-			return nil
-		}
-		co, err = onceward.EffectivelyOnceBatch(name, src, store, crash.TxBatchHandler(h, step), &c)
+		co, err = onceward.EffectivelyOnceBatch(name, src, store, crash.TxBatchHandler(sc.batchHandler(w, p), step), &c)
 	default:
-		h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
-			err := w.handle(p, d, w.effect(ctx, tx, d))
-			if b := sc.broken; b != nil && b.handler != nil {
-				return b.handler(w.store, d, err)
-			}
-			return err
-		}
-		co, err = onceward.EffectivelyOnce(name, src, store, crash.TxHandler(h, step), &c)
+		co, err = onceward.EffectivelyOnce(name, src, store, crash.TxHandler(sc.handler(w, p), step), &c)
 	}
 	if err != nil {
 		panic(err)
 	}
 	onceward.Isolate(co)
 	return co
+}
+
+// parts are the store and the source as a process sees them.
+func (sc *scenario) parts(w *world, p *proc) (txStore, onceward.Source) {
+	step, inner := w.step(p), w.store
+	var src onceward.Source = &boxSource{w.box, p}
+	if b := sc.broken; b != nil && b.store != nil {
+		inner = b.store(inner)
+	}
+	if b := sc.broken; b != nil && b.source != nil {
+		src = b.source(src)
+	}
+	store := crash.Store(inner, step)
+	if sc.ownQueue {
+		return store, singlyQueue{storequeue.New(store, "in")}
+	}
+	return store, crash.Source(src, step)
+}
+
+func (sc *scenario) handler(w *world, p *proc) onceward.TxHandler[*memory.Tx] {
+	return func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
+		err := w.handle(p, d, w.effect(ctx, tx, d))
+		if b := sc.broken; b != nil && b.handler != nil {
+			return b.handler(w.store, d, err)
+		}
+		return err
+	}
+}
+
+func (sc *scenario) batchHandler(w *world, p *proc) onceward.TxBatchHandler[*memory.Tx] {
+	return func(ctx context.Context, tx *memory.Tx, ds []*onceward.Delivery) error {
+		for _, d := range ds {
+			if err := w.handle(p, d, w.effect(ctx, tx, d)); err != nil {
+				return d.Fail(err)
+			}
+		}
+		return nil
+	}
 }
 
 const effects = "effects"
@@ -146,7 +157,7 @@ func (w *world) handle(p *proc, d *onceward.Delivery, effect func() error) error
 		w.kill(p)
 		w.mu.Unlock()
 		return crash.ErrDead
-	case "flaky":
+	case "flaky", "rival":
 		if starts == 1 {
 			return errors.New("not the first time")
 		}
@@ -183,7 +194,7 @@ func (w *world) outcomes() map[string]*outcome {
 	ctx := context.Background()
 	rows, err := w.store.List(ctx, onceward.Filter{Limit: 10000})
 	if err != nil {
-		w.problem("List: %v", err)
+		w.problemf("List: %v", err)
 	}
 	for i := range rows {
 		switch r := &rows[i]; {
@@ -197,7 +208,7 @@ func (w *world) outcomes() map[string]*outcome {
 			of(r.Message.ID).dead = append(of(r.Message.ID).dead, string(r.Message.Body))
 			w.checkDead(r)
 		case w.sc.guarantee != "AtMostOnce":
-			w.problem("%s is still %v in queue %s", r.Message.ID, r.State, r.Queue)
+			w.problemf("%s is still %v in queue %s", r.Message.ID, r.State, r.Queue)
 		}
 	}
 	for _, id := range w.ids() {
@@ -206,7 +217,7 @@ func (w *world) outcomes() map[string]*outcome {
 		}
 		done, err := w.store.Recorded(ctx, name, []onceward.Record{{ID: onceward.StoredID(id)}})
 		if err != nil {
-			w.problem("Recorded: %v", err)
+			w.problemf("Recorded: %v", err)
 		}
 		of(id).done = done[0]
 	}
@@ -215,14 +226,14 @@ func (w *world) outcomes() map[string]*outcome {
 
 func (w *world) checkDead(r *onceward.Leased) {
 	if r.Reason == "" {
-		w.problem("dead letter %q without a reason", r.Message.ID)
+		w.problemf("dead letter %q without a reason", r.Message.ID)
 	}
 	switch kind(r.Message.ID) {
 	case "fail", "panic", "kill":
 		// A process that dies between counting a start and starting has counted one too many.
 		most := max(w.sc.config.Attempts, attempts)
-		if n := r.Attempts; n != most && !(w.disturbed && n > most) {
-			w.problem("dead letter %q after %d attempts, want %d", r.Message.ID, n, most)
+		if n := r.Attempts; n < most || n > most && !w.disturbed {
+			w.problemf("dead letter %q after %d attempts, want %d", r.Message.ID, n, most)
 		}
 	}
 }
@@ -271,13 +282,13 @@ func (w *world) checkAtMost() {
 		n := w.parcelStarts[p.serial]
 		switch {
 		case kind(p.ID) == "skip" && n > 0:
-			w.problem("%s was handled, but does not match", p.serial)
+			w.problemf("%s was handled, but does not match", p.serial)
 		case n > 1:
-			w.problem("%s was handled %d times", p.serial, n)
+			w.problemf("%s was handled %d times", p.serial, n)
 		case n == 0 && !w.disturbed && kind(p.ID) != "skip":
-			w.problem("%s was lost, and nothing had happened", p.serial)
+			w.problemf("%s was lost, and nothing had happened", p.serial)
 		case p.verdict != onceward.Ack:
-			w.problem("%s: verdict %d", p.serial, p.verdict)
+			w.problemf("%s: verdict %d", p.serial, p.verdict)
 		}
 	}
 }
@@ -285,53 +296,64 @@ func (w *world) checkAtMost() {
 func (w *world) checkAtLeast() {
 	os := w.outcomes()
 	for _, p := range w.box.parcels {
-		id := p.ID + "|" + string(p.Body)
-		n, want, dead := w.finished[id], onceward.Ack, 0
-		if os[p.ID] != nil {
-			dead = len(os[p.ID].dead)
+		o := os[p.ID]
+		if o == nil {
+			o = &outcome{}
 		}
-		switch kind(p.ID) {
-		case "skip":
-			if w.starts[id] > 0 {
-				w.problem("%s was handled, but does not match", p.serial)
-			}
-		case "fail", "perm", "panic":
-			if w.sc.sourceKeeps {
-				want = onceward.Reject
-			} else if dead == 0 {
-				w.problem("%s is no dead letter", p.serial)
-			}
-		case "mood":
-			if n == 0 && dead == 0 && p.verdict != onceward.Reject {
-				w.problem("%s was lost", p.serial)
-			}
-			want = p.verdict
-		case "kill":
-			if dead == 0 {
-				w.problem("%s is no dead letter", p.serial)
-			}
-		default:
-			if n == 0 {
-				w.problem("%s was lost", p.serial)
-			}
-			if dead > 0 {
-				w.problem("%s is a dead letter, and should not be", p.serial)
-			}
+		if why := w.wrongAtLeast(p, len(o.dead)); why != "" {
+			w.problemf("%s %s: %d dead letters, verdict %d", p.serial, why, len(o.dead), p.verdict)
 		}
-		if p.verdict != want {
-			w.problem("%s: verdict %d, want %d", p.serial, p.verdict, want)
-		}
-		if kind(p.ID) == "emit" && os[p.ID].emitted != 1 {
-			w.problem("%s emitted %d messages", p.serial, os[p.ID].emitted)
+		if kind(p.ID) == "emit" && o.emitted != 1 {
+			w.problemf("%s emitted %d messages", p.serial, o.emitted)
 		}
 	}
 }
 
+// wrongAtLeast says what is wrong about the end of a message, of whose id there are so many dead
+// letters in the store.
+func (w *world) wrongAtLeast(p *parcel, dead int) string {
+	id := p.ID + "|" + string(p.Body)
+	rejected := p.verdict == onceward.Reject
+	switch {
+	case p.verdict == 0:
+		return "is not settled"
+	case rejected && !w.sc.sourceKeeps:
+		return "was rejected"
+	}
+	isDead := rejected || dead > 0
+	switch kind(p.ID) {
+	case "skip":
+		if w.starts[id] > 0 {
+			return "was handled, but does not match"
+		}
+	case "fail", "perm", "panic", "kill":
+		if !isDead {
+			return "is no dead letter"
+		}
+	case "mood":
+		if w.finished[id] == 0 && !isDead {
+			return "was lost"
+		}
+	default:
+		if w.finished[id] == 0 || isDead {
+			return "was lost"
+		}
+	}
+	return ""
+}
+
 func (w *world) checkEffectively() {
 	os := w.outcomes()
+	effects := 0
+	for _, o := range os {
+		effects += len(o.effects)
+	}
+	if w.processed > effects || w.processed < effects && !w.unclear {
+		w.problemf("%d effects, and %d processed in the summaries", effects, w.processed)
+	}
 	for _, p := range w.box.parcels {
 		if p.verdict != onceward.Ack {
-			w.problem("%s: verdict %d", p.serial, p.verdict)
+			w.problemf("%s: verdict %d", p.serial, p.verdict)
 		}
 	}
 	for _, id := range w.ids() {
@@ -344,10 +366,10 @@ func (w *world) checkEffectively() {
 			emitted = len(o.effects)
 		}
 		if o.emitted != emitted {
-			w.problem("%s took effect %d times and emitted %d messages", id, emitted, o.emitted)
+			w.problemf("%s took effect %d times and emitted %d messages", id, emitted, o.emitted)
 		}
 		if why := o.wrong(id); why != "" {
-			w.problem("%q %s: effects %q, dead letters %q, in the inbox: %v", id, why, o.effects, o.dead, o.done)
+			w.problemf("%q %s: effects %q, dead letters %q, in the inbox: %v", id, why, o.effects, o.dead, o.done)
 		}
 	}
 	w.checkOrder()
@@ -356,30 +378,25 @@ func (w *world) checkEffectively() {
 // wrong says what is wrong about the outcome of an id.
 func (o *outcome) wrong(id string) string {
 	effects, dead := len(o.effects), len(o.dead)
-	if id != "" && o.done != (effects > 0) {
-		return "has a record and no effect, or an effect and no record"
-	}
+	var ok bool
+	var want string
 	switch kind(id) {
 	case "skip":
-		if effects+dead > 0 {
-			return "should have been skipped"
-		}
+		ok, want = effects+dead == 0, "should have been skipped"
 	case "fail", "perm", "panic", "kill", "":
-		if effects > 0 || dead != 1 {
-			return "should be a dead letter"
-		}
+		ok, want = effects == 0 && dead == 1, "should be a dead letter"
 	case "mood":
-		if effects+dead != 1 {
-			return "should be an effect or a dead letter"
-		}
-	case "clash":
-		if effects != 1 || dead != 1 || o.effects[0] == o.dead[0] {
-			return "should be one effect, and a dead letter with the other body"
-		}
+		ok, want = effects+dead == 1, "should be an effect or a dead letter"
+	case "clash", "rival":
+		ok, want = effects == 1 && dead == 1 && o.effects[0] != o.dead[0], "should be one effect, and a dead letter with the other body"
 	default:
-		if effects != 1 || dead > 0 {
-			return "should have taken effect once"
-		}
+		ok, want = effects == 1 && dead == 0, "should have taken effect once"
+	}
+	switch {
+	case id != "" && o.done != (effects > 0):
+		return "has a record and no effect, or an effect and no record"
+	case !ok:
+		return want
 	}
 	return ""
 }
@@ -394,14 +411,14 @@ func (w *world) checkOrder() {
 	}
 	rows, err := w.store.List(context.Background(), onceward.Filter{Queue: effects, Limit: 10000})
 	if err != nil {
-		w.problem("List: %v", err)
+		w.problemf("List: %v", err)
 	}
 	last := map[string]int{}
 	for i := range rows {
 		id, _, _ := strings.Cut(rows[i].Message.ID, "|")
 		at := slices.Index(w.ids(), id)
 		if key := rows[i].Message.Key; key != "" && at < last[key] {
-			w.problem("%s took effect after a later message of its key", id)
+			w.problemf("%s took effect after a later message of its key", id)
 		} else {
 			last[key] = at
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +32,12 @@ var few = []onceward.Message{
 var fine = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good2", "x"), m("good3", "x")}
 
 var pairs = []onceward.Message{m("good1", "x"), m("emit", "x"), m("good1", "x"), m("good2", "x"), m("emit", "x"), m("good2", "x")}
+
+var rivals = []onceward.Message{m("rival1", "x"), m("rival1", "y"), m("good1", "x"), m("rival2", "x"), m("rival2", "y")}
+
+var oneKey = []onceward.Message{
+	withKey("good1", "k"), withKey("good2", "k"), withKey("flaky1", "k"), withKey("good3", "k"), withKey("emit1", "k"), withKey("flaky2", "k"), withKey("good4", "k"),
+}
 
 var twins = []onceward.Message{m("mood", "x"), m("emit", "x"), m("flaky", "x"), m("emit", "x"), m("mood", "x"), m("flaky", "x")}
 
@@ -60,11 +67,13 @@ func scenarios() []*scenario {
 		{name: "effectively once, batch handler", guarantee: "EffectivelyOnceBatch", messages: few, waiting: waiting, config: small},
 		{name: "effectively once, all good", guarantee: "EffectivelyOnce", messages: fine, config: small},
 		{name: "effectively once, pairs", guarantee: "EffectivelyOnce", messages: pairs, config: small},
+		{name: "effectively once, rivals", guarantee: "EffectivelyOnce", messages: rivals, config: one},
 		{name: "effectively once, twins", guarantee: "EffectivelyOnce", messages: twins, config: small},
 		{name: "effectively once, it kills", guarantee: "EffectivelyOnce", messages: deadly, config: small},
 		{name: "effectively once, it kills, no hints", guarantee: "EffectivelyOnce", messages: deadly, noHints: true, config: small},
 		{name: "at least once, it kills", guarantee: "AtLeastOnce", messages: deadly, config: small},
 		{name: "effectively once, in order", guarantee: "EffectivelyOnce", messages: ordered, config: lanes},
+		{name: "effectively once, one key", guarantee: "EffectivelyOnce", messages: oneKey, config: onceward.Config{KeepOrder: true, MaxBatch: 4}},
 		{name: "effectively once, own queue", guarantee: "EffectivelyOnce", messages: ordered, ownQueue: true, config: small},
 		{name: "effectively once, own queue, in order", guarantee: "EffectivelyOnce", messages: ordered, ownQueue: true, config: lanes},
 	}
@@ -168,6 +177,20 @@ func inTx(point string) bool {
 	return false
 }
 
+// stops tells the process to stop at each step, and lets a later step of its end fail.
+func (x *explorer) stops() {
+	base := x.run(nil, nil)
+	for i := 0; i < base.steps && !x.done(); i++ {
+		stop := event{at: i, do: 't'}
+		x.run(plan{stop}, nil)
+		for j := i; j < min(i+4, base.steps) && !x.done(); j++ {
+			if (i+j)%2 == 0 || width() > 1 {
+				x.run(plan{stop, {at: j, do: 'e'}}, nil)
+			}
+		}
+	}
+}
+
 // switches lets, at each step, and at each two, another one go first.
 func (x *explorer) switches(pairs int, deaths bool) {
 	base := x.run(nil, nil)
@@ -203,7 +226,7 @@ func (x *explorer) switches(pairs int, deaths bool) {
 // walks makes random choices.
 func (x *explorer) walks(n int) {
 	for i := 0; i < n && !x.done(); i++ {
-		x.run(nil, rand.New(rand.NewPCG(exploreSeed(), uint64(i)))) //nolint:gosec // a test's choices
+		x.run(nil, rand.New(rand.NewPCG(exploreSeed(), uint64(i))))
 	}
 }
 
@@ -236,7 +259,9 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 			if err != nil && rest != "" {
 				t.Fatal(err)
 			}
-			x.run(p, nil)
+			for range tries {
+				x.run(p, nil)
+			}
 			return
 		}
 		how(x)
@@ -245,10 +270,12 @@ func explore(t *testing.T, sc *scenario, how func(x *explorer)) {
 }
 
 func TestExploreDeaths(t *testing.T) {
+	t.Parallel()
 	for _, sc := range scenarios() {
 		explore(t, sc, func(x *explorer) {
-			x.deaths(60 * width())
+			x.deaths(40 * width())
 			x.faults()
+			x.stops()
 		})
 	}
 }
@@ -267,19 +294,50 @@ func several() (scs []*scenario) {
 }
 
 func TestExploreInterleavings(t *testing.T) {
+	t.Parallel()
 	for _, sc := range several() {
-		explore(t, sc, func(x *explorer) { x.switches(60*width(), true) })
+		explore(t, sc, func(x *explorer) { x.switches(40*width(), true) })
 	}
+}
+
+// walkers are scenarios for many deaths and failures.
+func walkers() []*scenario {
+	scs := append(scenarios(), several()...)
+	for i, sc := range scs {
+		c := *sc
+		c.name = "walk, " + sc.name
+		if c.guarantee != "AtMostOnce" {
+			c.config.Attempts = 16 // more than there are deaths and failures
+		}
+		scs[i] = &c
+	}
+	return scs
 }
 
 // TestExploreWalks goes beyond what can be enumerated: several deaths, failures and changes of turn.
 func TestExploreWalks(t *testing.T) {
-	for _, sc := range append(scenarios(), several()...) {
-		c := *sc
-		c.name = "walk, " + sc.name
-		if c.guarantee != "AtMostOnce" {
-			c.config.Attempts = 8 // more than there are deaths and failures
-		}
-		explore(t, &c, func(x *explorer) { x.walks(15 * width()) })
+	t.Parallel()
+	for _, sc := range walkers() {
+		explore(t, sc, func(x *explorer) { x.walks(10 * width()) })
+	}
+}
+
+// tries is how often a plan is run to meet the same execution again: where a select of the consumer
+// finds two channels ready, the runtime chooses.
+const tries = 20
+
+// TestExploreReplays makes sure that an execution happens again if its plan is run again.
+func TestExploreReplays(t *testing.T) {
+	t.Parallel()
+	for _, sc := range walkers() {
+		explore(t, sc, func(x *explorer) {
+			first := x.run(nil, rand.New(rand.NewPCG(exploreSeed(), 0)))
+			for range tries {
+				if again := x.run(first.plan, nil); slices.Equal(first.trace, again.trace) {
+					return
+				}
+			}
+			t.Errorf("%s: never the same again", first.plan)
+		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -24,7 +23,7 @@ import (
 // event is what happens at a step instead of the usual. Steps are counted over all processes.
 type event struct {
 	at  int
-	do  byte // 'd': the process dies; 'e', 'c': the step fails; 's': the n-th of those that could go next does
+	do  byte // 'd': the process dies; 't': it is told to stop; 'e', 'c': the step fails; 's': the n-th of those that could go next does
 	arg int
 }
 
@@ -47,7 +46,7 @@ func (p plan) String() string {
 
 func parsePlan(s string) (p plan, err error) {
 	for part := range strings.SplitSeq(s, ".") {
-		i := strings.IndexAny(part, "decs")
+		i := strings.IndexAny(part, "dtecs")
 		if i < 0 {
 			return nil, fmt.Errorf("no event: %q", part)
 		}
@@ -107,7 +106,9 @@ type world struct {
 	finished     map[string]int // handler calls that succeeded, by id and body
 	parcelStarts map[string]int // starts, by serial
 	effects      int            // tried
-	disturbed    bool           // a process has died, or a step failed
+	disturbed    bool           // a process has died or was stopped, or a step failed
+	processed    int            // as the summaries of those say that ended
+	unclear      bool           // a process has died, or did not learn of its commit
 	problems     []string
 }
 
@@ -126,7 +127,7 @@ type result struct {
 func execute(t *testing.T, sc *scenario, p plan, random *rand.Rand) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			sc: sc, store: memory.NewStore(), box: &box{Source: memory.NewSource(), portion: 3}, plan: p, random: random,
+			sc: sc, store: memory.NewStore(), box: &box{Source: memory.NewSource()}, plan: p, random: random,
 			arrived: make(chan struct{}, 1), starts: map[string]int{}, finished: map[string]int{},
 			parcelStarts: map[string]int{},
 		}
@@ -138,7 +139,7 @@ func execute(t *testing.T, sc *scenario, p plan, random *rand.Rand) (r result) {
 	return r
 }
 
-func (w *world) problem(format string, args ...any) {
+func (w *world) problemf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.problems = append(w.problems, fmt.Sprintf(format, args...))
@@ -148,7 +149,7 @@ func (w *world) problem(format string, args ...any) {
 func (w *world) prepare(t *testing.T) {
 	w.box.NoHints, w.box.NoDelayedRetry, w.box.NoDeadLetters = w.sc.noHints, !w.sc.sourceKeeps, !w.sc.sourceKeeps
 	if w.sc.consumers > 1 {
-		w.box.portion, w.box.prefetch = 2, 4 // leave some to the others
+		w.box.prefetch = 4 // leave some to the others
 	}
 	if !w.sc.ownQueue {
 		w.box.send(w.sc.messages...)
@@ -191,13 +192,13 @@ func (w *world) run() {
 		case !w.ending && w.quiet():
 			w.end()
 		case time.Now().After(deadline) || w.steps > mostSteps:
-			w.problem("it never came to an end")
+			w.problemf("it never came to an end")
 			w.ending = true
 			for _, p := range w.procs {
 				w.kill(p)
 			}
 			synctest.Wait()
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			return
 		case waiting > 0:
 			w.next()
@@ -217,7 +218,7 @@ func (w *world) quiet() bool {
 	}
 	stats, err := w.store.Stats(context.Background())
 	if err != nil {
-		w.problem("Stats: %v", err)
+		w.problemf("Stats: %v", err)
 	}
 	for _, s := range stats {
 		if (s.Queue == "in" || s.Queue == onceward.Retries) && s.Waiting+s.InHand > 0 {
@@ -263,18 +264,19 @@ func (w *world) slot(slot int) {
 		if !p.Dead() {
 			w.ended(p, err)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 }
 
 // ended checks a process that ended by itself.
 func (w *world) ended(p *proc, err error) {
 	if err != nil {
-		w.problem("the consumer failed: %v", err)
+		w.problemf("the consumer failed: %v", err)
 	}
 	s := p.consumer.Stats()
+	w.processed += int(s.Processed)
 	if in, out := s.Received+s.WaitingAtStart, s.Processed+s.Duplicates+s.Skipped+s.Dead+s.Waiting+s.GivenBack; in != out {
-		w.problem("the summary does not add up: %+v", s)
+		w.problemf("the summary does not add up: %+v", s)
 	}
 }
 
@@ -309,6 +311,11 @@ func (w *world) next() {
 	slices.SortStableFunc(w.waiters, func(a, b *waiter) int {
 		return cmp.Or(w.far(a.proc.slot)-w.far(b.proc.slot), cmp.Compare(a.point, b.point))
 	})
+	if i := slices.IndexFunc(w.waiters, func(x *waiter) bool { return crash.Idle(x.point) }); i >= 0 {
+		w.waiters[i].result <- nil // no choice, only one after the other
+		w.waiters = slices.Delete(w.waiters, i, i+1)
+		return
+	}
 	es := w.due()
 	i := 0
 	for _, e := range es {
@@ -329,6 +336,10 @@ func (w *world) next() {
 			w.trace = append(w.trace, "dies")
 			w.kill(x.proc)
 			return
+		case 't':
+			w.trace = append(w.trace, "is told to stop")
+			w.disturbed = true
+			x.proc.cancel()
 		case 'e':
 			err = failure(x.point)
 		case 'c':
@@ -337,6 +348,7 @@ func (w *world) next() {
 	}
 	if err != nil {
 		w.disturbed = true
+		w.unclear = w.unclear || x.point == "commit"+crash.After
 		w.trace = append(w.trace, err.Error())
 	}
 	x.result <- err
@@ -362,6 +374,8 @@ func (w *world) due() (es []event) {
 	case w.deaths < 3 && w.random.IntN(25) == 0:
 		w.deaths++
 		es = append(es, event{w.steps, 'd', 0})
+	case w.random.IntN(50) == 0:
+		es = append(es, event{w.steps, 't', 0})
 	case w.faults < 3 && w.random.IntN(25) == 0:
 		w.faults++
 		es = append(es, event{w.steps, 'e', 0})
@@ -395,7 +409,7 @@ func (w *world) kill(p *proc) {
 		return
 	}
 	p.Kill()
-	w.disturbed = true
+	w.disturbed, w.unclear = true, true
 	w.checkEmitted()
 	w.waiters = slices.DeleteFunc(w.waiters, func(x *waiter) bool { return x.proc == p })
 	p.cancel()
@@ -405,4 +419,4 @@ func (w *world) kill(p *proc) {
 }
 
 // quietLog keeps the consumers' logs out of the way.
-var quietLog = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
+var quietLog = slog.New(slog.DiscardHandler)

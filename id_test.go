@@ -1,12 +1,16 @@
 package onceward_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/onceward/onceward"
 )
@@ -51,6 +55,43 @@ func TestIDGolden(t *testing.T) {
 			t.Errorf("two different part lists give %q", g.id)
 		}
 		seen[g.id] = true
+	}
+}
+
+// Producers in other languages must come to the same ids; testdata/ids.py is how it is done in Python.
+func TestIDGoldenInPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("python3 is missing")
+		}
+		t.Skip("SKIPPED, NOT TESTED: python3 is missing")
+	}
+	var in, want bytes.Buffer
+	for _, g := range golden {
+		parts, err := json.Marshal(g.parts)
+		if err != nil || !utf8.ValidString(g.id) {
+			continue // not to be had from JSON
+		}
+		in.Write(append(parts, '\n'))
+		id, _ := json.Marshal(g.id) //nolint:errchkjson // a string always can
+		want.Write(append(id, '\n'))
+	}
+	cmd := exec.CommandContext(t.Context(), python, "testdata/ids.py")
+	cmd.Stdin = &in
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, expected := strings.Split(string(out), "\n"), strings.Split(want.String(), "\n")
+	if len(got) != len(expected) || len(got) < 15 {
+		t.Fatalf("%d ids, want %d", len(got), len(expected))
+	}
+	for i := range got {
+		var g, w string
+		if got[i] != "" && (json.Unmarshal([]byte(got[i]), &g) != nil || json.Unmarshal([]byte(expected[i]), &w) != nil || g != w) {
+			t.Errorf("Python gives %s, want %s", got[i], expected[i])
+		}
 	}
 }
 

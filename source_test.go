@@ -223,7 +223,7 @@ func (ss *bigSession) Settle(ctx ctx, sets ...onceward.Settlement) error {
 
 func TestMemoryIsBounded(t *testing.T) {
 	for _, tt := range []struct{ n, bytes, most int64 }{
-		{300, 1 << 20, 80 << 20},
+		{300, 1 << 20, 100 << 20},
 		{4, 100 << 20, 200 << 20},
 	} {
 		bubble(t, func(t *testing.T) {

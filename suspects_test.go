@@ -96,7 +96,7 @@ func TestRetryThatKills(t *testing.T) {
 			}
 			return k.kill(ctx)
 		}
-		for life := 0; life < 8; life++ {
+		for range 8 {
 			l := k.live(t, consumer(t, "c", src, k, h, onceward.Config{Attempts: 3, Grace: time.Millisecond}))
 			pass(5 * time.Minute)
 			_ = l.stop()

@@ -82,6 +82,7 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, rs []oncewar
 			if s.ours(tx, r.Row) != nil {
 				tx.dropRow(r.Row)
 			}
+		default: // nothing is recorded, and the row stays
 		}
 	}
 	return found, nil

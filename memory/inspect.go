@@ -128,13 +128,25 @@ func (s *Store) Discard(ctx context.Context, f onceward.Filter) (int, error) {
 		if s.bySeq[w.seq] != w || w.state != onceward.Dead {
 			continue // while it waited for the lock
 		}
-		if _, ok := s.recorded(k); !ok && w.consumer != "" {
-			s.record(k, w.fingerprint)
+		if w.consumer != "" {
+			s.discarded(k, w.fingerprint)
 		}
 		s.remove(w)
 		n++
 	}
 	return n, nil
+}
+
+// discarded records a message as finished, whatever body it was finished with before.
+func (s *Store) discarded(k msgKey, fingerprint int64) {
+	r, ok := s.recorded(k)
+	switch {
+	case !ok:
+		s.record(k, fingerprint)
+	case !same(r.fingerprint, fingerprint):
+		r.fingerprint = 0
+		s.inbox[k.consumer].records[k.id] = r
+	}
 }
 
 // Explain implements [onceward.Inspector].

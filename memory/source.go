@@ -259,6 +259,7 @@ func (s *session) Settle(ctx context.Context, ss ...onceward.Settlement) error {
 func (s *Source) settle(it *item, st *onceward.Settlement) {
 	s.unsettled--
 	switch st.Verdict {
+	case onceward.Ack:
 	case onceward.Requeue:
 		it.attempts = st.Attempts
 		if st.After > 0 && !s.NoDelayedRetry {

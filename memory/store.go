@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -179,8 +180,6 @@ func (s *Store) Values() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := make(map[string]string, len(s.values))
-	for k, v := range s.values {
-		c[k] = v
-	}
+	maps.Copy(c, s.values)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/onceward/onceward"
@@ -171,7 +172,7 @@ func (tx *Tx) finish(ctx context.Context, returned error) error {
 	}
 	if err == nil {
 		tx.apply()
-		err, tx.why = nil, errEnded
+		tx.why = errEnded
 		close(tx.ended)
 		tx.s.unlock(&tx.owner)
 		return nil
@@ -194,12 +195,8 @@ func (tx *Tx) apply() {
 	for seq := range tx.rows {
 		s.remove(s.bySeq[seq])
 	}
-	for k, p := range tx.positions {
-		s.positions[k] = p
-	}
-	for k, v := range tx.values {
-		s.values[k] = v
-	}
+	maps.Copy(s.positions, tx.positions)
+	maps.Copy(s.values, tx.values)
 	for i := range tx.appended {
 		s.put(&tx.appended[i])
 	}

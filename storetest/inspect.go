@@ -216,6 +216,7 @@ func (e *env[TTx]) discard() {
 	e.wantPark("c", deadParking("b", "y"), onceward.OtherBody)
 	e.wantDiscard(retries("c"), 1)
 	e.wantClaim("c", rec("b", "x"), onceward.Duplicate)
+	e.wantClaim("c", rec("b", "y"), onceward.Duplicate)
 	// A dead row of a queue that is nobody's.
 	e.put("q", msg("z", "x"))
 	z := e.wantLease(fromQ, "z")[0]

@@ -77,7 +77,7 @@ func (m *model) claim(c string, r onceward.Record, body string) []onceward.Found
 	was, done := m.finished[c+r.ID]
 	parked := m.isParked(c, r.ID, body, r.Row)
 	switch {
-	case done && was == body:
+	case done && (was == body || was == anyBody):
 		return append(want, onceward.Duplicate)
 	case done && parked:
 		return append(want, onceward.OtherBody, onceward.Parked)
@@ -103,8 +103,12 @@ func (m *model) claimed(c string, r onceward.Record, f onceward.Found) {
 		m.remove(m.ours(r.Row))
 	case onceward.Duplicate, onceward.Parked:
 		m.remove(m.ours(r.Row))
+	default: // nothing is recorded, and the row stays
 	}
 }
+
+// anyBody is what a discarded conflict was finished with.
+const anyBody = "any"
 
 func bodyOf(r onceward.Record) string {
 	if r.Fingerprint == onceward.Fingerprint([]byte("x")) {
@@ -123,7 +127,7 @@ func (m *model) park(c string, p onceward.Parking) []onceward.Found {
 	was, done := m.finished[c+p.ID]
 	parked := m.isParked(c, p.ID, body, p.Row)
 	switch {
-	case done && was == body:
+	case done && (was == body || was == anyBody):
 		return append(want, onceward.Duplicate)
 	case done && parked && !p.Dead:
 		return append(want, onceward.Parked, onceward.OtherBody)
@@ -225,8 +229,10 @@ func (m *model) operate(what string, f onceward.Filter) int {
 			continue
 		}
 		m.remove(r)
-		if _, ok := m.finished[r.consumer+r.id]; !ok {
+		if was, ok := m.finished[r.consumer+r.id]; !ok {
 			m.finished[r.consumer+r.id] = r.body
+		} else if was != r.body {
+			m.finished[r.consumer+r.id] = anyBody
 		}
 	}
 	return n

@@ -27,6 +27,12 @@ const (
 	After  = " after"
 )
 
+// Idle reports whether a point is one that a consumer with nothing to do passes again and again, and
+// how often depends on time: a look for work. A death there is one after the point before it.
+func Idle(point string) bool {
+	return strings.HasPrefix(point, "lease"+Before) || strings.HasPrefix(point, "receive"+Before)
+}
+
 // around calls do between its two points.
 func (s Step) around(ctx context.Context, name, about string, do func() error) error {
 	if about != "" {

@@ -53,8 +53,11 @@ type session struct {
 	step  Step
 }
 
-// Receive has its points when something has come, and not around the wait for it.
+// Receive has its second point if something has come. See [Idle].
 func (n *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, error) {
+	if err := n.step(ctx, "receive"+Before); err != nil {
+		return nil, err
+	}
 	in, err := n.inner.Receive(ctx, most)
 	if len(in) == 0 {
 		return in, err

@@ -1,8 +1,10 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -125,8 +127,11 @@ func (c *store[TTx]) Put(ctx context.Context, es ...onceward.Entry) error {
 	return c.step.around(ctx, "put", about, func() error { return c.Store.Put(ctx, es...) })
 }
 
-// Lease has its point when it has leased something: looks in vain change nothing.
+// Lease has its second point if it has leased something. See [Idle].
 func (c *store[TTx]) Lease(ctx context.Context, p onceward.LeaseParams) ([]onceward.Leased, error) {
+	if err := c.step(ctx, "lease"+Before+" "+p.Queue); err != nil {
+		return nil, err
+	}
 	ls, err := c.Store.Lease(ctx, p)
 	if err != nil || len(ls) == 0 {
 		return ls, err
@@ -147,6 +152,7 @@ func (c *store[TTx]) Start(ctx context.Context, row onceward.Row) (n int, err er
 }
 
 func (c *store[TTx]) Finish(ctx context.Context, os ...onceward.Outcome) error {
+	os = slices.SortedFunc(slices.Values(os), func(a, b onceward.Outcome) int { return cmp.Compare(a.Seq, b.Seq) })
 	about := names(os, func(o onceward.Outcome) string { return verdict(o.Verdict) + strconv.FormatInt(o.Seq, 10) })
 	return c.step.around(ctx, "finish", about, func() error { return c.Store.Finish(ctx, os...) })
 }

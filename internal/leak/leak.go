@@ -26,17 +26,17 @@ func Check(m *testing.M) {
 	os.Exit(code)
 }
 
-// Verify makes t fail if it leaves goroutines behind that were not there when Verify was called.
+// Verify makes tb fail if it leaves goroutines behind that were not there when Verify was called.
 // Call it first, so that it looks after every other cleanup. It does not suit parallel tests.
-func Verify(t testing.TB) {
-	t.Helper()
+func Verify(tb testing.TB) {
+	tb.Helper()
 	before := map[string]bool{}
 	for _, g := range goroutines() {
 		before[id(g)] = true
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if left := await(before); len(left) > 0 {
-			t.Errorf("%d goroutines were left behind:\n\n%s", len(left), strings.Join(left, "\n\n"))
+			tb.Errorf("%d goroutines were left behind:\n\n%s", len(left), strings.Join(left, "\n\n"))
 		}
 	})
 }

@@ -207,7 +207,7 @@ SELECT seq, queue, consumer, id, fp FROM {p}queue WHERE state = 3 AND
 
 -- name: Record
 INSERT INTO {p}inbox (consumer, id, fp, at) SELECT num, ?, ?, {now} FROM {p}consumers WHERE name = ?
-ON CONFLICT DO NOTHING
+ON CONFLICT DO UPDATE SET fp = 0 WHERE fp <> excluded.fp
 
 -- name: FinishedFrom
 SELECT c.name, i.id, i.at FROM {p}consumers c CROSS JOIN {p}inbox i

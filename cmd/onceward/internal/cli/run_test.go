@@ -261,3 +261,21 @@ func TestManyLinesNeedLittleMemory(t *testing.T) {
 		t.Errorf("peak memory %d kB, more than %d kB", peak, most)
 	}
 }
+
+func TestSecondSignalEndsTheRunAtOnce(t *testing.T) {
+	t.Parallel()
+	b := queueBox(t)
+	// A statement that takes longer than anybody waits.
+	b.edit("UPDATE accounts SET cents = cents - :cents WHERE id = :account\n          rows: 1",
+		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000000 + :cents) INSERT INTO accounts SELECT :account, count(*) FROM n")
+	b.run(0, "publish", "onceward.yaml", "in", "payments.ndjson", "--id", "$.id")
+	p := b.start("run", "onceward.yaml", "--log-level", "debug")
+	until(t, "a message is in hand", func() bool { return b.ask("SELECT count(*) FROM onceward_queue WHERE state = 2") == "2" })
+	for _, wait := range []string{"finishing what has started", "stopping at once"} {
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		p.line(wait)
+	}
+	p.end(1)
+}
