@@ -180,8 +180,8 @@ SELECT seq, queue, consumer, id, fp FROM {p}queue WHERE state = 3 AND
 FOR UPDATE
 
 -- name: Record
-INSERT INTO {p}inbox (consumer, id, fp, at) SELECT num, ?::bytea, ?::bigint, {now} FROM {p}consumers WHERE name = ?
-ON CONFLICT DO NOTHING
+INSERT INTO {p}inbox AS i (consumer, id, fp, at) SELECT num, ?::bytea, ?::bigint, {now} FROM {p}consumers WHERE name = ?
+ON CONFLICT (consumer, id) DO UPDATE SET fp = 0 WHERE i.fp <> excluded.fp
 
 -- name: FinishedFrom
 SELECT c.name, i.id, i.at FROM {p}consumers c CROSS JOIN {p}inbox i
