@@ -26,10 +26,11 @@ type server struct {
 	open   func(*sql.DB, *sqlstore.Config) (*sqlstore.Store, error)
 	mark   string // the first placeholder
 	ends   []string
-	// busy are the errors that a statement of a killed connection may have.
 	kill   string // ends the connection whose number is given
 	number string // tells a connection's number
 }
+
+func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) } // connections are cut on purpose
 
 func needs(t testing.TB, variable string) string {
 	t.Helper()
@@ -59,7 +60,7 @@ func postgresDSN(t testing.TB, settings map[string]string) string {
 			q.Set(name, value)
 		}
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
 	return u.String()
 }
 
@@ -70,7 +71,6 @@ func mysqlDSN(t testing.TB, settings map[string]string) string {
 		t.Fatal(err)
 	}
 	c.DBName = "onceward_test"
-	c.Logger = &mysql.NopLogger{} // cut connections are on purpose
 	c.Params = map[string]string{}
 	for name, value := range settings {
 		switch name {

@@ -198,9 +198,10 @@ SELECT pg_try_advisory_xact_lock(hashtext(current_schema() || '.{p}purge'), 1)
 SELECT pg_relation_size('{p}inbox') / current_setting('block_size')::bigint
 
 -- name: Purge
+-- "+ 0" keeps it from reading all of a consumer's keys instead of the pages.
 DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(
 	SELECT i.ctid FROM {p}inbox i
-	WHERE i.ctid >= ?::text::tid AND i.ctid < ?::text::tid AND i.consumer = ? AND i.at < (SELECT {now}) - ? AND NOT EXISTS (
+	WHERE i.ctid >= ?::text::tid AND i.ctid < ?::text::tid AND i.consumer + 0 = ? AND i.at < (SELECT {now}) - ? AND NOT EXISTS (
 		SELECT FROM {p}queue q WHERE q.queue = {retries} AND q.consumer = ? AND q.id = i.id)
 	LIMIT ?))
 
