@@ -387,10 +387,10 @@ func TestPostgresPlans(t *testing.T) {
 	must(t, p.db, "VACUUM ANALYZE "+p.prefix+"queue")
 	due := "SELECT q.seq FROM {p}queue q WHERE q.queue = 'q' AND q.consumer = '' AND q.state < 3 AND "
 	for stmt, want := range map[string]string{
-		due + "q.due = 0 ORDER BY q.seq LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                                 "Index Scan using {p}queue_due",
-		due + "q.due > 0 AND q.due <= 9 ORDER BY q.due LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                  "Index Scan using {p}queue_due",
+		due + "q.due = 0 ORDER BY q.seq LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                                     "Index Scan using {p}queue_due",
+		due + "q.due > 0 AND q.due <= 9 ORDER BY q.due LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                      "Index Scan using {p}queue_due",
 		"DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(SELECT i.ctid FROM {p}inbox i WHERE i.ctid >= '(0,0)' AND i.ctid < '(64,0)' AND i.consumer + 0 = 1 AND i.at < 5 LIMIT 9))": "Tid Range Scan on {p}inbox",
-		"DELETE FROM {p}queue WHERE seq = ANY ('{1,2}')":                                                                                                                     "Index Scan using {p}queue_pkey",
+		"DELETE FROM {p}queue WHERE seq = ANY ('{1,2}')":                                                                                                                         "Index Scan using {p}queue_pkey",
 	} {
 		stmt, want = strings.ReplaceAll(stmt, "{p}", p.prefix), strings.ReplaceAll(want, "{p}", p.prefix)
 		tx, err := p.db.BeginTx(t.Context(), nil)
