@@ -31,7 +31,7 @@ type cutter struct {
 
 func newCutter(t *testing.T, target string) *cutter {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (c *cutter) accept() {
 		if err != nil {
 			return
 		}
-		srv, err := net.Dial("tcp", c.target)
+		srv, err := new(net.Dialer).DialContext(c.t.Context(), "tcp", c.target)
 		if err != nil {
 			c.t.Errorf("the server: %v", err)
 			return
@@ -153,6 +153,7 @@ func (s *server) address(t *testing.T) string {
 
 // A COMMIT without an answer is in doubt, whether or not it happened; claiming again finds out.
 func TestServerCommitInDoubt(t *testing.T) {
+	t.Parallel()
 	const times = 30
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
@@ -226,6 +227,7 @@ func TestPostgresSerializationFailure(t *testing.T) {
 
 // Everything but Migrate works with the rights to read and write rows only.
 func TestServerRightsToRowsSuffice(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		role := strings.TrimSuffix(p.prefix, "_")
@@ -365,6 +367,7 @@ func TestMySQLLaxSettings(t *testing.T) {
 
 // An error of the claim's insert is never taken for a duplicate.
 func TestServerClaimHidesNoError(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		must(t, p.db, "ALTER TABLE "+p.prefix+"inbox ADD CONSTRAINT "+p.prefix+"no CHECK (fp <> 7)")
@@ -387,10 +390,10 @@ func TestPostgresPlans(t *testing.T) {
 	must(t, p.db, "VACUUM ANALYZE "+p.prefix+"queue")
 	due := "SELECT q.seq FROM {p}queue q WHERE q.queue = 'q' AND q.consumer = '' AND q.state < 3 AND "
 	for stmt, want := range map[string]string{
-		due + "q.due = 0 ORDER BY q.seq LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                                 "Index Scan using {p}queue_due",
-		due + "q.due > 0 AND q.due <= 9 ORDER BY q.due LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                  "Index Scan using {p}queue_due",
+		due + "q.due = 0 ORDER BY q.seq LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                                     "Index Scan using {p}queue_due",
+		due + "q.due > 0 AND q.due <= 9 ORDER BY q.due LIMIT 5 FOR UPDATE OF q SKIP LOCKED":                                                                                      "Index Scan using {p}queue_due",
 		"DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(SELECT i.ctid FROM {p}inbox i WHERE i.ctid >= '(0,0)' AND i.ctid < '(64,0)' AND i.consumer + 0 = 1 AND i.at < 5 LIMIT 9))": "Tid Range Scan on {p}inbox",
-		"DELETE FROM {p}queue WHERE seq = ANY ('{1,2}')":                                                                                                                     "Index Scan using {p}queue_pkey",
+		"DELETE FROM {p}queue WHERE seq = ANY ('{1,2}')":                                                                                                                         "Index Scan using {p}queue_pkey",
 	} {
 		stmt, want = strings.ReplaceAll(stmt, "{p}", p.prefix), strings.ReplaceAll(want, "{p}", p.prefix)
 		tx, err := p.db.BeginTx(t.Context(), nil)
