@@ -102,7 +102,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	err := r.consume()
 	<-draining // soft has ended, so that this was started
 	if err == nil && errors.Is(context.Cause(hard), errGraceOver) {
-		err = fmt.Errorf("onceward: consumer %s: %w (%s) with messages in hand; they will be delivered again",
+		err = fmt.Errorf("onceward: consumer %s: %w (%s) with messages in hand; what the guarantee allows to be repeated will be delivered again",
 			Quote(c.name), errGraceOver, c.cfg.Grace)
 	}
 	r.setState(Stopped, err)

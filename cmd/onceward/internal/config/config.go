@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/internal/jsonpath"
 
+	"github.com/onceward/onceward/cmd/onceward/internal/sources"
 	"github.com/onceward/onceward/cmd/onceward/internal/sqltext"
 )
 
@@ -275,15 +276,16 @@ func (c *Config) readFile(n *node) string {
 
 func (c *Config) checkFile(n *node, s string) string {
 	path := c.resolve(s)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		n.faultf("%s", sources.NotRegular(path, info)) // opening a pipe would wait for its writer
+		return path
+	}
 	f, err := os.Open(path) //nolint:gosec // the file that the user names
 	if err != nil {
 		n.faultf("%s: %s", path, plain(err))
 		return path
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		n.faultf("%s is a directory, and a file is expected", path)
-	}
+	_ = f.Close()
 	return path
 }
 

@@ -118,6 +118,7 @@ func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 		{"store is a directory", edit("payments.db", "folder"), `onceward.yaml:1: store: DIR/folder is a directory`},
 		{"setup missing", edit("schema.sql", "no.sql"), `onceward.yaml:2: setup: DIR/no.sql: no such file or directory`},
 		{"source missing", edit("file:payments.ndjson", "file:no.ndjson"), `onceward.yaml:6: consumers[0].source: DIR/no.ndjson: no such file or directory`},
+		{"source is a device", edit("file:payments.ndjson", "file:/dev/zero"), `onceward.yaml:6: consumers[0].source: /dev/zero is a pipe or a device, and a file is expected; the source stdin reads from a pipe`},
 		{"source is a directory", edit("file:payments.ndjson", "file:folder"), `onceward.yaml:6: consumers[0].source: DIR/folder is a directory, and a file is expected`},
 		{"other source", edit("file:payments.ndjson", "amqp://u:secret@h/q"), `onceward.yaml:6: consumers[0].source: amqp://u:xxxxx@h/q is not built in yet; use file:PATH, stdin or queue:NAME`},
 		{"reserved queue", edit("file:payments.ndjson", "queue:retries"), `onceward.yaml:6: consumers[0].source: "queue:retries" is no queue to read; give it a name of your own, as in queue:payments`},

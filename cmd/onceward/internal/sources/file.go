@@ -59,6 +59,9 @@ func (f *File) Progress() *Progress { return &f.progress }
 // Subscribe opens the file. A file that is missing, unreadable, a directory, or shorter than what
 // was read of it before, is a permanent error.
 func (f *File) Subscribe(ctx context.Context, p onceward.SubscribeParams) (onceward.Session, error) {
+	if info, err := os.Stat(f.path); err == nil && !info.Mode().IsRegular() {
+		return nil, onceward.Permanent(NotRegular(f.path, info)) // opening a pipe would wait for its writer
+	}
 	file, err := os.Open(f.path)
 	if err != nil {
 		return nil, onceward.Permanent(err)
@@ -75,9 +78,6 @@ func (f *File) open(ctx context.Context, file *os.File, p onceward.SubscribePara
 	info, err := file.Stat()
 	if err != nil {
 		return nil, onceward.Permanent(err)
-	}
-	if info.IsDir() {
-		return nil, onceward.Permanent(fmt.Errorf("%s is a directory, and a file is expected", f.path))
 	}
 	log, err := f.identity(file)
 	if err != nil {
@@ -98,6 +98,14 @@ func (f *File) open(ctx context.Context, file *os.File, p onceward.SubscribePara
 	s.progress.done.Store(at)
 	s.lines = newLines(file, at, number)
 	return s, nil
+}
+
+// NotRegular is the error for a path that is no regular file: it could not be read again.
+func NotRegular(path string, info os.FileInfo) error {
+	if info.IsDir() {
+		return fmt.Errorf("%s is a directory, and a file is expected", path)
+	}
+	return fmt.Errorf("%s is a pipe or a device, and a file is expected; the source stdin reads from a pipe", path)
 }
 
 // identity names the file by a digest of its first line, so that another file put in its place is

@@ -49,7 +49,8 @@ type lines struct {
 	offset int64  // of buf[start] in the stream
 	number int64  // of the line that was cut last
 	limit  int
-	err    error // of the reader, once it has failed or ended
+	err    error        // of the reader, once it has failed or ended
+	over   func() error // if set, asked before each read: why to read no more
 }
 
 func newLines(r io.Reader, offset, number int64) *lines {
@@ -107,6 +108,11 @@ func (l *lines) fill() {
 			size = 2 * len(rest)
 		}
 		l.buf, l.start = append(make([]byte, 0, size), rest...), 0
+	}
+	if l.over != nil {
+		if l.err = l.over(); l.err != nil {
+			return
+		}
 	}
 	for range 100 {
 		n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])

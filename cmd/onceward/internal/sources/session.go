@@ -28,6 +28,7 @@ func (s *session) Receive(ctx context.Context, most int) ([]onceward.Incoming, e
 	if ins := s.again.due(most); len(ins) > 0 {
 		return ins, nil
 	}
+	s.lines.over = ctx.Err // also within a line that has no end
 	var ins []onceward.Incoming
 	for size := 0; len(ins) < most && size < batchBytes; {
 		l, err := s.lines.next()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -342,4 +343,43 @@ func TestStdinReturnsWhatHasComeAndEnds(t *testing.T) {
 	settle(t, s, second...)
 	wantBodies(t, s, 5, "EOF")
 	closeSession(t, s)
+}
+
+// endless is a line without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestALineWithoutEndCanBeStopped(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ls := newLines(endless{}, 0, 0)
+	ls.limit = 1 << 20
+	reads := 0
+	ls.over = func() error {
+		if reads++; reads == 100 {
+			cancel()
+		}
+		return ctx.Err()
+	}
+	if l, err := ls.next(); !errors.Is(err, context.Canceled) {
+		t.Fatalf("next = %d bytes, %v", len(l.body), err)
+	}
+}
+
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero", t.TempDir()} {
+		_, err := NewFile(path, path).Subscribe(t.Context(), onceward.SubscribeParams{})
+		if !onceward.IsPermanent(err) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 }
