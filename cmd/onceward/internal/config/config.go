@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +109,12 @@ type ID struct {
 // IsZero reports whether the broker's message id is meant.
 func (i ID) IsZero() bool { return !i.Content && i.Single == nil && i.Parts == nil }
 
+// HasHeader reports whether the id, or a part of it, is a header.
+func (i ID) HasHeader() bool {
+	isHeader := func(p Pick) bool { return p.Header != "" }
+	return i.Single != nil && isHeader(*i.Single) || slices.ContainsFunc(i.Parts, isHeader)
+}
+
 // Pick is a place in a message; exactly one field is set.
 type Pick struct {
 	Path     *jsonpath.Path
@@ -139,6 +147,22 @@ type Statement struct {
 type Param struct {
 	Name string
 	Path jsonpath.Path
+}
+
+// RequireConsumers is an error if the config has none.
+func (c *Config) RequireConsumers() error {
+	if len(c.Consumers) > 0 {
+		return nil
+	}
+	return c.ErrorAt(1, "consumers", "missing: there is nothing to run")
+}
+
+// Place is a field's name and where it is, for texts.
+func (c *Config) Place(field string) string {
+	if line := c.lines[field]; line > 0 {
+		return fmt.Sprintf("%s (%s:%d)", field, c.File, line)
+	}
+	return fmt.Sprintf("%s (%s)", field, c.File)
 }
 
 // Errorf is an error about a field, such as "setup" or "consumers[0].source".
@@ -193,7 +217,7 @@ func (c *Config) read(root *node, storeOnly bool) {
 	}
 	root.each(readers)
 	if !stored && root.isMapping() {
-		root.doc.faultf(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
+		root.doc.faultf(1, "store", "missing; add for example \"store: sqlite:onceward.db\"")
 	}
 	if consumers {
 		c.checkTogether(root.doc)
@@ -209,7 +233,7 @@ func (c *Config) readStore(n *node) {
 	if !ok {
 		return
 	}
-	kind, rest, _ := strings.Cut(s, ":")
+	kind, rest, named := strings.Cut(s, ":")
 	switch kind {
 	case "sqlite":
 		if rest == "" {
@@ -225,6 +249,10 @@ func (c *Config) readStore(n *node) {
 	case "postgres", "postgresql", "mysql":
 		n.faultf("%s is not built in yet; use sqlite:PATH", redact(s))
 	default:
+		if !named && !strings.ContainsAny(s, "@/") {
+			n.faultf("%q does not say what kind of store it is; did you mean sqlite:%s?", s, s)
+			return
+		}
 		n.faultf("%s is no store; use sqlite:PATH", redact(s))
 	}
 }
@@ -295,8 +323,13 @@ func (c *Config) readHTTP(n *node) {
 	if !ok {
 		return
 	}
-	if _, _, err := net.SplitHostPort(s); err != nil {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil || port == "" {
 		n.faultf("%q is not an address like localhost:8080", s)
+		return
+	}
+	if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil { // asks no server
+		n.faultf("%q: there is no port %s; ports are 0 to 65535", s, port)
 		return
 	}
 	c.HTTP = s
