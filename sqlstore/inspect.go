@@ -15,7 +15,7 @@ import (
 // Stats counts the rows of all queues. See [onceward.Inspector].
 func (s *Store) Stats(ctx context.Context) ([]onceward.QueueStats, error) {
 	var out []onceward.QueueStats
-	err := each(ctx, s.db, func(scan func(...any) error) error {
+	err := s.each(ctx, s.db, func(scan func(...any) error) error {
 		var queue, consumer []byte
 		var q onceward.QueueStats
 		var oldest int64
@@ -49,7 +49,7 @@ func (s *Store) conditions(f *onceward.Filter, limit int) (string, []any) {
 		add("seq IN (" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(f.Seqs)), ","), "[]") + ")")
 	}
 	if f.State != 0 {
-		add(s.sql.InState, f.State)
+		add(s.sql.InState, int64(f.State))
 	}
 	sql := strings.Join(conds, " AND ") + " ORDER BY seq"
 	if limit > 0 {
@@ -62,7 +62,7 @@ func (s *Store) conditions(f *onceward.Filter, limit int) (string, []any) {
 func (s *Store) List(ctx context.Context, f onceward.Filter) ([]onceward.Leased, error) {
 	where, args := s.conditions(&f, cmp.Or(max(f.Limit, 0), 100))
 	var out []onceward.Leased
-	err := each(ctx, s.db, func(scan func(...any) error) error {
+	err := s.each(ctx, s.db, func(scan func(...any) error) error {
 		l, err := scanRow(scan)
 		out = append(out, l.Leased)
 		return err
@@ -79,12 +79,12 @@ type deadRow struct {
 
 func (s *Store) findDead(ctx context.Context, tx *sql.Tx, f *onceward.Filter) (ds []deadRow, seqs []any, err error) {
 	where, args := s.conditions(f, f.Limit)
-	err = each(ctx, tx, func(scan func(...any) error) error {
+	err = s.each(ctx, tx, func(scan func(...any) error) error {
 		var d deadRow
 		err := scan(&d.seq, &d.queue, &d.consumer, &d.id, &d.fp)
 		ds, seqs = append(ds, d), append(seqs, d.seq)
 		return err
-	}, s.sql.FindDead+" "+where, args...)
+	}, s.sql.FindDead+" "+where+" "+s.sql.ForUpdate, args...)
 	return ds, seqs, err
 }
 
@@ -101,7 +101,7 @@ func (s *Store) Replay(ctx context.Context, f onceward.Filter) (n int, err error
 		for i := range ds {
 			s.appended(t.tx, string(ds[i].queue))
 		}
-		n, err = execIn(ctx, t.tx, s.sql.Replay, seqs)
+		n, err = s.execIn(ctx, t.tx, s.sql.Replay, seqs)
 		return err
 	})
 	return n, err
@@ -121,14 +121,14 @@ func (s *Store) Discard(ctx context.Context, f onceward.Filter) (n int, err erro
 			if len(d.consumer) == 0 {
 				continue
 			}
-			if _, err := exec(ctx, t.tx, s.sql.AddConsumer, d.consumer); err != nil {
+			if _, err := s.exec(ctx, t.tx, s.sql.AddConsumer, d.consumer); err != nil {
 				return err
 			}
-			if _, err := exec(ctx, t.tx, s.sql.Record, d.id, d.fp, d.consumer); err != nil {
+			if _, err := s.exec(ctx, t.tx, s.sql.Record, d.id, d.fp, d.consumer); err != nil {
 				return err
 			}
 		}
-		n, err = execIn(ctx, t.tx, s.sql.DeleteRows, seqs)
+		n, err = s.execIn(ctx, t.tx, s.sql.DeleteRows, seqs)
 		return err
 	})
 	return n, err
@@ -145,7 +145,10 @@ func (s *Store) Forget(ctx context.Context, consumer string, ids ...string) (n i
 		stored[i] = []byte(onceward.StoredID(id))
 	}
 	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		n, err = execIn(ctx, t.tx, s.sql.Forget, stored, num)
+		if n, err = s.execIn(ctx, t.tx, s.sql.Forget, stored, num); err != nil {
+			return err
+		}
+		_, err = s.execIn(ctx, t.tx, s.sql.DeleteCounts, stored, []byte(consumer))
 		return err
 	})
 	return n, err
@@ -157,11 +160,11 @@ func (s *Store) Explain(ctx context.Context, id string) ([]onceward.Trace, error
 	e := explainer{id: id, stored: onceward.StoredID(id)}
 	emitted, behind := id+"#", id+"$" // the ids of emitted messages begin with the first: '#'+1 is '$'
 	for _, r := range [][2]string{{e.stored, e.stored + "\x00"}, {emitted, behind}} {
-		if err := each(ctx, s.db, e.finished, s.sql.FinishedFrom, []byte(r[0]), []byte(r[1])); err != nil {
+		if err := s.each(ctx, s.db, e.finished, s.sql.FinishedFrom, []byte(r[0]), []byte(r[1])); err != nil {
 			return nil, s.failRead(ctx, err)
 		}
 	}
-	err := each(ctx, s.db, e.waiting, s.sql.WaitingFrom, []byte(e.stored), []byte(id), []byte(emitted), []byte(behind))
+	err := s.each(ctx, s.db, e.waiting, s.sql.WaitingFrom, []byte(e.stored), []byte(id), []byte(emitted), []byte(behind))
 	slices.SortStableFunc(e.traces, func(a, b onceward.Trace) int { return a.At.Compare(b.At) })
 	return e.traces, s.failRead(ctx, err)
 }

@@ -16,21 +16,27 @@ type Migration struct {
 	Version int
 	Name    string
 	// Up is the SQL that leads from the version before to this one, and records it: statements that
-	// each end in ";\n", to be run in one transaction.
+	// each end in ';' before an empty line, to be run in one transaction.
 	Up string
 }
 
-// Migrations returns every migration of a dialect, now "sqlite", in order and without a connection,
-// for those who run SQL with a tool of their own. A nil config is the default one.
+// Migrations returns every migration of a dialect, "sqlite", "postgres" or "mysql", in order and
+// without a connection, for those who run SQL with a tool of their own. A nil config is the default
+// one.
 func Migrations(dialect string, c *Config) ([]Migration, error) {
 	config, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if dialect != "sqlite" {
-		return nil, fmt.Errorf("onceward: sqlstore knows no dialect %s, only sqlite", onceward.Quote(dialect))
+	switch dialect {
+	case "sqlite":
+		return newSQLite(config).migrations()
+	case "postgres":
+		return newPostgres(config).migrations()
+	case "mysql":
+		return newMySQL(config).migrations()
 	}
-	return (*sqlite)(nil).migrations(config.Prefix)
+	return nil, fmt.Errorf("onceward: sqlstore knows no dialect %s, only sqlite, postgres and mysql", onceward.Quote(dialect))
 }
 
 func readMigrations(files embed.FS, dir string, fill *strings.Replacer) ([]Migration, error) {
@@ -53,11 +59,13 @@ func readMigrations(files embed.FS, dir string, fill *strings.Replacer) ([]Migra
 	return ms, nil
 }
 
-// Migrate creates the tables, or brings them up to date, in one transaction. It does nothing where
-// they are; several processes may run it at once. Tables of a newer version are left alone, with an
-// error that wraps [onceward.ErrNoSchema]. On SQLite it also sets the file's journal mode to WAL.
+// Migrate creates the tables, or brings them up to date, in one transaction; on MySQL, whose DDL knows
+// none, in steps that can be repeated. It does nothing where they are up to date; several processes may
+// run it at once. It is the only method that takes more than the right to read and write rows. Tables
+// of a newer version are left alone, with an error that wraps [onceward.ErrNoSchema]. On SQLite it also
+// sets the file's journal mode to WAL.
 func (s *Store) Migrate(ctx context.Context) error {
-	ms, err := s.dialect.migrations(s.config.Prefix)
+	ms, err := s.dialect.migrations()
 	if err != nil {
 		return err
 	}
@@ -85,8 +93,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func apply(ctx context.Context, conn querier, m Migration) error {
-	for stmt := range strings.SplitSeq(m.Up, ";\n") {
-		if strings.TrimSpace(stmt) == "" {
+	for stmt := range strings.SplitSeq(m.Up, ";\n\n") {
+		stmt = strings.TrimSuffix(strings.TrimSpace(stmt), ";")
+		if stmt == "" {
 			continue
 		}
 		if _, err := conn.ExecContext(ctx, stmt); err != nil {
@@ -99,7 +108,7 @@ func apply(ctx context.Context, conn querier, m Migration) error {
 // SchemaVersion returns the version of the tables in the database, 0 if there are none, and the one
 // that this program needs.
 func (s *Store) SchemaVersion(ctx context.Context) (have, want int, err error) {
-	ms, err := s.dialect.migrations(s.config.Prefix)
+	ms, err := s.dialect.migrations()
 	if err != nil {
 		return 0, 0, err
 	}

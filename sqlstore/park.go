@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/onceward/onceward"
 )
@@ -11,14 +12,33 @@ func (s *Store) Park(ctx context.Context, consumer string, ps []onceward.Parking
 	if len(ps) == 0 {
 		return nil, nil
 	}
+	found, err := s.park(ctx, consumer, ps)
+	if len(ps) == 1 && errors.Is(err, onceward.ErrBusy) {
+		return []onceward.Found{onceward.Busy}, nil
+	}
+	if !errors.Is(err, onceward.ErrBusy) {
+		return found, err
+	}
+	// One of them is in another transaction's hands: each on its own, to learn which.
+	found = nil
+	for i := range ps {
+		one, err := s.Park(ctx, consumer, ps[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, one...)
+	}
+	return found, nil
+}
+
+func (s *Store) park(ctx context.Context, consumer string, ps []onceward.Parking) ([]onceward.Found, error) {
 	found := make([]onceward.Found, len(ps))
 	err := s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		num, err := s.consumer(ctx, t.tx, consumer)
-		if err != nil {
-			return err
-		}
 		for _, part := range apart(ps) {
-			p := parker{claim{s: s, tx: t.tx, consumer: []byte(consumer), num: num, found: make([]onceward.Found, len(part))}, ps, part}
+			p := parker{claim{s: s, tx: t.tx, consumer: []byte(consumer), found: make([]onceward.Found, len(part))}, ps, part}
+			if err := p.number(ctx); err != nil {
+				return err
+			}
 			if err := p.park(ctx); err != nil {
 				return err
 			}
@@ -71,7 +91,9 @@ func (p *parker) park(ctx context.Context) error {
 				return err
 			}
 			p.rs[k].Row = nil // it is the parked row now
-			p.counted = append(p.counted, []byte(p.ps[i].ID))
+			if p.ps[i].Counted && f == onceward.OtherBody {
+				p.counted = append(p.counted, []byte(p.ps[i].ID))
+			}
 		}
 	}
 	return p.tidy(ctx)
@@ -85,7 +107,7 @@ func (p *parker) giveBack(ctx context.Context) error {
 			ids = append(ids, []byte(p.rs[k].ID))
 		}
 	}
-	_, err := execIn(ctx, p.tx, p.s.sql.Forget, ids, p.num)
+	_, err := p.s.execIn(ctx, p.tx, p.s.sql.Forget, ids, p.num)
 	return err
 }
 
@@ -95,13 +117,12 @@ func (p *parker) write(ctx context.Context, a *onceward.Parking) error {
 		state, after = onceward.Dead, 0
 	}
 	if a.Row != nil {
-		_, err := p.tx.ExecContext(ctx, p.s.sql.ParkRow, p.consumer, []byte(a.ID), a.Fingerprint, []byte(a.OrderKey), state,
+		_, err := p.s.exec(ctx, p.tx, p.s.sql.ParkRow, p.consumer, []byte(a.ID), a.Fingerprint, anyLength(a.OrderKey), int64(state),
 			after, after, a.Attempts, clean(a.Reason), clean(a.Origin), a.Row.Seq, a.Row.Fence)
 		return err
 	}
-	_, err := p.s.write(ctx, p.tx, &row{
+	return p.s.write(ctx, p.tx, &row{
 		queue: onceward.Retries, consumer: p.consumer, id: a.ID, fp: a.Fingerprint, orderKey: a.OrderKey,
 		state: state, after: after, attempts: a.Attempts, reason: a.Reason, origin: a.Origin, msg: &a.Message,
 	})
-	return err
 }

@@ -20,7 +20,8 @@ const chunk = 500
 
 // each calls fn for every row of a query, and reads to the end, so that a statement that changes
 // rows and returns them is carried out.
-func each(ctx context.Context, q querier, fn func(scan func(dest ...any) error) error, query string, args ...any) error {
+func (s *Store) each(ctx context.Context, q querier, fn func(scan func(dest ...any) error) error, query string, args ...any) error {
+	query, args = s.dialect.bind(query, args)
 	rs, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -34,21 +35,21 @@ func each(ctx context.Context, q querier, fn func(scan func(dest ...any) error) 
 	return rs.Err()
 }
 
-// eachIn is each for a statement with a {list}, in as many statements as the values need.
-func eachIn(ctx context.Context, q querier, fn func(scan func(dest ...any) error) error, stmt string, values []any, before ...any) error {
+// eachIn is each for a statement that ends with a list, in as many statements as the values need.
+func (s *Store) eachIn(ctx context.Context, q querier, fn func(scan func(dest ...any) error) error, stmt string, values []any, before ...any) error {
 	for part := range slices.Chunk(values, chunk) {
-		if err := each(ctx, q, fn, list(stmt, len(part)), slices.Concat(before, part)...); err != nil {
+		if err := s.each(ctx, q, fn, stmt, append(slices.Clone(before), list(part))...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// execIn runs a statement with a {list}, and returns how many rows it changed.
-func execIn(ctx context.Context, q querier, stmt string, values []any, before ...any) (int, error) {
+// execIn runs a statement that ends with a list, and returns how many rows it changed.
+func (s *Store) execIn(ctx context.Context, q querier, stmt string, values []any, before ...any) (int, error) {
 	total := 0
 	for part := range slices.Chunk(values, chunk) {
-		n, err := exec(ctx, q, list(stmt, len(part)), slices.Concat(before, part)...)
+		n, err := s.exec(ctx, q, stmt, append(slices.Clone(before), list(part))...)
 		if err != nil {
 			return total, err
 		}
@@ -58,8 +59,20 @@ func execIn(ctx context.Context, q querier, stmt string, values []any, before ..
 }
 
 // exec runs a statement and returns how many rows it changed.
-func exec(ctx context.Context, q querier, stmt string, args ...any) (int, error) {
+func (s *Store) exec(ctx context.Context, q querier, stmt string, args ...any) (int, error) {
+	stmt, args = s.dialect.bind(stmt, args)
 	return affected(q.ExecContext(ctx, stmt, args...))
+}
+
+// execOften is exec for a statement that is worth preparing.
+func (s *Store) execOften(ctx context.Context, tx *sql.Tx, stmt string, args ...any) (int, error) {
+	stmt, args = s.dialect.bind(stmt, args)
+	return affected(s.prepared.exec(ctx, tx, stmt, args...))
+}
+
+func (s *Store) queryRow(ctx context.Context, q querier, stmt string, args ...any) *sql.Row {
+	stmt, args = s.dialect.bind(stmt, args)
+	return q.QueryRowContext(ctx, stmt, args...)
 }
 
 func affected(res sql.Result, err error) (int, error) {

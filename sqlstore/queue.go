@@ -31,19 +31,30 @@ type row struct {
 	msg      *onceward.Message
 }
 
-func (s *Store) write(ctx context.Context, tx *sql.Tx, r *row) (int, error) {
+func (s *Store) write(ctx context.Context, tx *sql.Tx, r *row) error {
+	if len(r.queue) > maxName || len(r.consumer) > maxName || len(r.id) > maxName {
+		return onceward.Permanent(fmt.Errorf("onceward: the name of a queue or a consumer has more than %d bytes", maxName))
+	}
 	headers, err := encodeHeaders(r.msg.Headers)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var produced any
 	if !r.msg.Time.IsZero() {
 		produced = r.msg.Time.UnixMicro()
 	}
-	return affected(s.prepared.exec(ctx, tx, s.sql.Put, []byte(r.queue), blob(r.consumer), []byte(r.id), r.fp, []byte(r.orderKey),
-		r.state, r.after, r.after, r.attempts, clean(r.reason), clean(r.origin),
-		[]byte(r.msg.ID), []byte(r.msg.Key), []byte(r.msg.Topic), headers, produced, blob(r.msg.Body)))
+	_, err = s.execOften(ctx, tx, s.sql.Put, []byte(r.queue), blob(r.consumer), []byte(r.id), r.fp, anyLength(r.orderKey),
+		int64(r.state), r.after, r.after, r.attempts, clean(r.reason), clean(r.origin),
+		[]byte(r.msg.ID), []byte(r.msg.Key), []byte(r.msg.Topic), headers, produced, blob(r.msg.Body))
+	return err
 }
+
+// maxName is the length in bytes up to which stored ids and names fit into every database.
+const maxName = 255
+
+// anyLength is the stored form of a key that may be longer than an index takes. An empty key stays
+// empty, for it means that there is none.
+func anyLength(key string) []byte { return []byte(onceward.StoredID(key)) }
 
 // blob is never nil, which would be NULL.
 func blob(b []byte) []byte {
@@ -107,15 +118,13 @@ func mapHeaders(h onceward.Headers, f func(string) string) onceward.Headers {
 // after the commit of a transaction of InTx; for a transaction that the program has begun itself
 // they poll.
 func (s *Store) Append(ctx context.Context, tx *sql.Tx, queue string, msgs ...*onceward.Message) error {
-	for _, m := range msgs {
-		if m.ID == "" {
-			return onceward.ErrNoID
-		}
+	if err := onceward.CheckAppend(queue, msgs...); err != nil {
+		return err
 	}
 	for _, m := range msgs {
 		r := row{queue: queue, id: onceward.StoredID(m.ID), orderKey: m.Key, state: onceward.Waiting, msg: m}
-		if _, err := s.write(ctx, tx, &r); err != nil {
-			return s.fail(ctx, err)
+		if err := s.write(ctx, tx, &r); err != nil {
+			return s.failStatement(ctx, err)
 		}
 	}
 	s.appended(tx, queue)
@@ -150,7 +159,7 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 	}
 	return s.run(ctx, false, func(ctx context.Context, t *transaction) error {
 		for i := range rs {
-			if _, err := s.write(ctx, t.tx, &rs[i]); err != nil {
+			if err := s.write(ctx, t.tx, &rs[i]); err != nil {
 				return err
 			}
 			s.appended(t.tx, rs[i].queue)
@@ -159,54 +168,75 @@ func (s *Store) Put(ctx context.Context, es ...onceward.Entry) error {
 	})
 }
 
-// Lease takes rows that are due. See [onceward.Queue]. Where nothing is due it only reads.
-func (s *Store) Lease(ctx context.Context, p onceward.LeaseParams) ([]onceward.Leased, error) {
+// Lease takes rows that are due. See [onceward.Queue]. Rows in the hands of another transaction are
+// passed over. On SQLite it only reads where nothing is due.
+func (s *Store) Lease(ctx context.Context, p onceward.LeaseParams) (ls []onceward.Leased, err error) {
 	if p.Max <= 0 {
 		return nil, nil
 	}
 	seen := s.notify.now(p.Queue)
-	due, err := s.due(ctx, s.db, &p)
-	if err != nil {
-		return nil, s.failRead(ctx, err)
+	if s.dialect.oneWriter() {
+		due, err := s.due(ctx, s.db, &p)
+		if err != nil {
+			return nil, s.failRead(ctx, err)
+		}
+		if len(due) == 0 {
+			s.notify.empty(p.Queue, seen)
+			return nil, nil
+		}
 	}
-	var ls []onceward.Leased
-	if len(due) > 0 {
-		err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-			if due, err = s.due(ctx, t.tx, &p); err == nil {
-				ls, err = s.take(ctx, t.tx, due, p.For)
-			}
-			return err
-		})
-	}
+	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
+		due, err := s.due(ctx, t.tx, &p)
+		if err == nil && len(due) > 0 {
+			ls, err = s.take(ctx, t.tx, due, p.For)
+		}
+		return err
+	})
 	if err == nil && len(ls) == 0 {
 		s.notify.empty(p.Queue, seen)
 	}
 	return ls, err
 }
 
-func (s *Store) due(ctx context.Context, q querier, p *onceward.LeaseParams) (seqs []any, err error) {
-	stmt := s.sql.Due
+// due finds rows to lease: those that were never put off, and those whose time has come, for each
+// has an index that ends the search early.
+func (s *Store) due(ctx context.Context, q querier, p *onceward.LeaseParams) ([]any, error) {
+	stmts := [...]string{s.sql.Due, s.sql.DueLater}
 	if p.KeepOrder {
-		stmt = s.sql.DueInOrder
+		stmts = [...]string{s.sql.DueInOrder, s.sql.DueLaterInOrder}
 	}
-	queue, consumer := []byte(p.Queue), []byte(p.Consumer)
-	err = each(ctx, q, func(scan func(...any) error) error {
-		var seq int64
-		err := scan(&seq)
-		seqs = append(seqs, seq)
-		return err
-	}, stmt, queue, consumer, p.Max, queue, consumer, p.Max, p.Max)
-	return seqs, err
+	var seqs []int64
+	for _, stmt := range stmts {
+		err := s.each(ctx, q, func(scan func(...any) error) error {
+			var seq int64
+			err := scan(&seq)
+			seqs = append(seqs, seq)
+			return err
+		}, stmt+" "+s.sql.SkipLocked, []byte(p.Queue), []byte(p.Consumer), p.Max)
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(seqs)
+	var first []any
+	for _, seq := range seqs[:min(len(seqs), p.Max)] {
+		first = append(first, seq)
+	}
+	return first, nil
 }
 
 func (s *Store) take(ctx context.Context, tx *sql.Tx, seqs []any, lease time.Duration) ([]onceward.Leased, error) {
+	if _, err := s.execIn(ctx, tx, s.sql.Take, seqs, millis(lease)); err != nil {
+		return nil, err
+	}
 	var ls []onceward.Leased
-	err := eachIn(ctx, tx, func(scan func(...any) error) error {
+	err := s.eachIn(ctx, tx, func(scan func(...any) error) error {
 		l, err := scanRow(scan)
 		l.Redelivered = l.leases > 1 // this lease is counted already
+		l.State = onceward.InHand    // even if it was a short one
 		ls = append(ls, l.Leased)
 		return err
-	}, s.sql.Take+" "+s.sql.Columns, seqs, millis(lease))
+	}, "SELECT "+s.sql.Columns+" "+s.sql.Rows+" "+s.sql.SeqIn, seqs)
 	slices.SortFunc(ls, func(a, b onceward.Leased) int { return cmp.Compare(a.Seq, b.Seq) })
 	return ls, err
 }
@@ -241,13 +271,22 @@ func (s *Store) Finish(ctx context.Context, os ...onceward.Outcome) error {
 	}
 	lost := 0
 	err := s.run(ctx, false, func(ctx context.Context, t *transaction) error {
+		rows, err := s.lock(ctx, t.tx, os)
+		if err != nil {
+			return err
+		}
 		for i := range os {
-			ok, err := s.finish(ctx, t.tx, &os[i])
-			if err != nil {
+			row, ok := rows[os[i].Seq]
+			if !ok || row.fence != os[i].Fence {
+				lost++
+				continue
+			}
+			delete(rows, os[i].Seq)
+			if err := s.finish(ctx, t.tx, &os[i]); err != nil {
 				return err
 			}
-			if !ok {
-				lost++
+			if row.keyed || os[i].Verdict == onceward.Requeue { // it, or the next one of its key, may be leased
+				s.appended(t.tx, row.queue)
 			}
 		}
 		return nil
@@ -258,28 +297,43 @@ func (s *Store) Finish(ctx context.Context, os ...onceward.Outcome) error {
 	return err
 }
 
-func (s *Store) finish(ctx context.Context, tx *sql.Tx, o *onceward.Outcome) (ok bool, err error) {
-	var stmt string
-	args := []any{o.Seq, o.Fence}
+type leasedRow struct {
+	fence int64
+	queue string
+	keyed bool
+}
+
+func (s *Store) lock(ctx context.Context, tx *sql.Tx, os []onceward.Outcome) (map[int64]leasedRow, error) {
+	seqs := make([]any, len(os))
+	for i := range os {
+		seqs[i] = os[i].Seq
+	}
+	rows := map[int64]leasedRow{}
+	err := s.eachIn(ctx, tx, func(scan func(...any) error) error {
+		var seq int64
+		var r leasedRow
+		err := scan(&seq, &r.fence, &r.queue, &r.keyed)
+		rows[seq] = r
+		return err
+	}, s.sql.Lock, seqs)
+	return rows, err
+}
+
+func (s *Store) finish(ctx context.Context, tx *sql.Tx, o *onceward.Outcome) (err error) {
 	switch reason := clean(o.Reason); o.Verdict {
 	case onceward.Ack:
-		stmt = s.sql.FinishAck
+		_, err = s.execOften(ctx, tx, s.sql.FinishAck, o.Seq, o.Fence)
 	case onceward.Requeue:
+		var changed any
+		if reason != "" {
+			changed = reason
+		}
 		after := millis(o.After)
-		stmt, args = s.sql.FinishRequeue, []any{after, after, reason, reason, o.Seq, o.Fence}
+		_, err = s.execOften(ctx, tx, s.sql.FinishRequeue, after, after, changed, o.Seq, o.Fence)
 	case onceward.Reject:
-		stmt, args = s.sql.FinishReject, []any{reason, o.Seq, o.Fence}
+		_, err = s.execOften(ctx, tx, s.sql.FinishReject, reason, o.Seq, o.Fence)
 	default:
-		return false, fmt.Errorf("onceward: row %d: unknown verdict %d", o.Seq, o.Verdict)
+		return fmt.Errorf("onceward: row %d: unknown verdict %d", o.Seq, o.Verdict)
 	}
-	var queue []byte
-	var keyed bool
-	err = s.prepared.queryRow(ctx, tx, stmt, args...).Scan(&queue, &keyed)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if keyed || o.Verdict == onceward.Requeue { // it, or the next one of its key, may be leased
-		s.appended(tx, string(queue))
-	}
-	return true, err
+	return err
 }

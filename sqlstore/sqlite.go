@@ -32,11 +32,16 @@ func SQLite(db *sql.DB, c *Config) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("onceward: sqlstore.SQLite: db is nil")
 	}
-	return open(db, &sqlite{timeout: config.LockTimeout, writer: make(chan struct{}, 1)}, config), nil
+	return open(db, newSQLite(config), config), nil
+}
+
+func newSQLite(c Config) *sqlite {
+	return &sqlite{prefix: c.Prefix, timeout: c.LockTimeout, writer: make(chan struct{}, 1)}
 }
 
 type sqlite struct {
 	sqliteErrors
+	prefix  string
 	timeout time.Duration
 	// writer is held by the store's transaction that writes, so that those of one process queue up
 	// here instead of polling the file's lock.
@@ -51,17 +56,26 @@ func sqliteFill(prefix string) *strings.Replacer {
 		"{retries}", fmt.Sprintf("x'%x'", onceward.Retries))
 }
 
-func (*sqlite) statements(prefix string) *statements {
-	file, err := sqliteFiles.ReadFile("sqlite/statements.sql")
+func (d *sqlite) statements() *statements {
+	return parseStatements(embedded(sqliteFiles, "sqlite/statements.sql"), sqliteFill(d.prefix),
+		"WriterLock", "Claim", "ClaimRows", "ReturningID", "Savepoint", "RollbackTo", "Release", "PurgeLook")
+}
+
+func embedded(files embed.FS, name string) string {
+	file, err := files.ReadFile(name)
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return parseStatements(string(file), sqliteFill(prefix))
+	return string(file)
 }
 
-func (*sqlite) migrations(prefix string) ([]Migration, error) {
-	return readMigrations(sqliteFiles, "sqlite/migrations", sqliteFill(prefix))
+func (d *sqlite) migrations() ([]Migration, error) {
+	return readMigrations(sqliteFiles, "sqlite/migrations", sqliteFill(d.prefix))
 }
+
+func (*sqlite) bind(stmt string, args []any) (string, []any) { return bindMarks(stmt, args) }
+
+func (*sqlite) oneWriter() bool { return true }
 
 func (d *sqlite) enter(ctx context.Context) (func(), error) {
 	timer := time.NewTimer(d.timeout)
@@ -78,14 +92,13 @@ func (d *sqlite) enter(ctx context.Context) (func(), error) {
 
 // begin makes the first statement a write, for a deferred transaction that has read can't wait for
 // the writer lock: SQLite fails it at once, whatever the busy timeout is.
-func (d *sqlite) begin(ctx context.Context, conn *sql.Conn, lock func(context.Context, *sql.Tx) error) (*sql.Tx, error) {
+func (d *sqlite) begin(ctx context.Context, s *Store, conn *sql.Conn, _ bool) (*sql.Tx, error) {
 	var tx *sql.Tx
 	err := d.untilFree(ctx, d.timeout, func(ctx context.Context) (err error) {
-		// The transaction outlives ctx here, because transaction.close must know when it is over.
-		if tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil); err != nil {
+		if tx, err = beginTx(ctx, conn, nil); err != nil {
 			return err
 		}
-		if err = lock(ctx, tx); err != nil {
+		if _, err = s.prepared.exec(ctx, tx, s.sql.own["WriterLock"]); err != nil {
 			_ = tx.Rollback()
 		}
 		return err

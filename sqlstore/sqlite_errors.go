@@ -64,6 +64,10 @@ func (sqliteErrors) endsTx(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
+func (sqliteErrors) timedOut(error) bool { return false }
+
+func (sqliteErrors) lost(error) bool { return false }
+
 // sqliteCode is the primary result code of an error of a driver for SQLite, and 0 of any other.
 // Drivers differ in how they carry it: a method or a field, named Code or ExtendedCode.
 func sqliteCode(err error) int {

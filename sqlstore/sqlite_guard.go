@@ -1,60 +1,71 @@
 package sqlstore
 
 import (
+	"context"
 	"database/sql"
 	"reflect"
 	"sync/atomic"
+
+	"github.com/onceward/onceward"
 )
 
-// guard refuses commits that are not ours on one connection, by SQLite's commit and rollback hooks.
+// hooks refuse commits that are not ours on one connection, by SQLite's commit and rollback hooks.
 // With its transaction ended, a connection is in autocommit mode, in which every statement is a
 // commit of its own: these are refused too.
-type guard struct {
+type hooks struct {
 	conn  *sql.Conn
 	armed atomic.Bool
-	over  atomic.Bool // the transaction ended while it was armed
+	ended atomic.Bool // the transaction ended while it was armed
 }
 
-func (*sqlite) guard(conn *sql.Conn) *guard {
+func (*sqlite) watch(conn *sql.Conn) watch {
 	found := false
 	_ = conn.Raw(func(dc any) error {
 		_, _, found = hookMethods(dc)
 		return nil
 	})
 	if !found {
-		return nil
+		return savepoint{}
 	}
-	return &guard{conn: conn}
+	return &hooks{conn: conn}
 }
 
-func (g *guard) arm() {
+func (*hooks) guards() bool { return true }
+
+func (*hooks) before(context.Context) error { return nil }
+
+func (g *hooks) begun(context.Context, *sql.Tx) error {
 	g.armed.Store(true)
-	_ = g.conn.Raw(func(dc any) error {
+	return g.conn.Raw(func(dc any) error {
 		setHooks(dc, g.refuses, g.rolledBack)
 		return nil
 	})
 }
 
-// permit lets our own commit pass.
-func (g *guard) permit() { g.armed.Store(false) }
+func (g *hooks) over(_ context.Context, _ *sql.Tx, commit bool) error {
+	if g.ended.Load() {
+		return onceward.ErrTxEnded
+	}
+	if commit {
+		g.armed.Store(false)
+	}
+	return nil
+}
 
-func (g *guard) ended() bool { return g.over.Load() }
-
-// disarm makes the connection anybody's again. The hooks do nothing from here on even if the driver
-// keeps them.
-func (g *guard) disarm() {
+// after makes the hooks do nothing from here on even if the driver keeps them.
+func (g *hooks) after(bool) error {
 	g.armed.Store(false)
-	_ = g.conn.Raw(func(dc any) error {
+	return g.conn.Raw(func(dc any) error {
 		setHooks(dc, nil, nil)
 		return nil
 	})
 }
 
-func (g *guard) refuses() bool { return g.armed.Load() }
+func (g *hooks) refuses() bool { return g.armed.Load() }
 
-func (g *guard) rolledBack() {
+func (g *hooks) rolledBack() {
 	if g.armed.Load() {
-		g.over.Store(true)
+		g.ended.Store(true)
 	}
 }
 

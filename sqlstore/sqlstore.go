@@ -28,8 +28,16 @@ type Config struct {
 	// more of these or digits. Defaults to "onceward_".
 	Prefix string
 	// LockTimeout is how long a transaction waits for another one: for SQLite's writer lock, or for
-	// a claim of the same message. Defaults to 2 s.
+	// a claim of the same message. It does not limit what a handler's own statements wait for. MySQL
+	// and MariaDB count in whole seconds, rounded up. Defaults to 2 s.
 	LockTimeout time.Duration
+	// TransactionPooling says that the connections are to a pooler that may give each transaction
+	// another connection of the server's, such as PgBouncer with pool_mode = transaction. The store
+	// then leaves no settings in a session, so it can't guard its transactions: Guarded is false.
+	TransactionPooling bool
+	// AllowLossyCommits accepts settings under which a power cut takes back commits, and with them
+	// messages that are acknowledged. Ready refuses them otherwise, with an error that names them.
+	AllowLossyCommits bool
 }
 
 var goodPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,30}$`)
@@ -64,6 +72,7 @@ type Store struct {
 	prepared prepared
 	notify   notifier
 	guarded  atomic.Int32 // 0: not known yet, 1: yes, 2: no
+	checked  atomic.Bool  // the tables are there
 	running  sync.Map     // *sql.Tx of InTx -> *transaction
 	nums     sync.Map     // consumer -> int64, committed ones only
 	hands    hands
@@ -74,19 +83,33 @@ var _ onceward.Store[*sql.Tx] = (*Store)(nil)
 // dialect is what differs between databases beside the statements.
 type dialect interface {
 	name() string
-	statements(prefix string) *statements
-	migrations(prefix string) ([]Migration, error)
+	statements() *statements
+	migrations() ([]Migration, error)
+	bind(stmt string, args []any) (string, []any)
+	oneWriter() bool // two transactions that write can't be open at once
+	transactions
+	errorClasses
+
+	// claim inserts records, as indexes of c.rs, sorted, at most chunk of them, unless they are parked,
+	// held or lost. It returns those that it has not inserted.
+	claim(ctx context.Context, c *claim, part []int) (short []int, err error)
+	// purge removes old inbox records of a consumer in a stretch of the table, at most limit of them,
+	// in a transaction of its own. more: behind this stretch is another.
+	purge(ctx context.Context, s *Store, p purging) (n int, more bool, err error)
+}
+
+// transactions is how a dialect begins and ends transactions.
+type transactions interface {
 	// enter waits for what must be had before a connection is taken, and returns how to leave.
 	enter(ctx context.Context) (leave func(), err error)
-	// begin begins a transaction on conn that can write. It returns an error as classify does.
-	begin(ctx context.Context, conn *sql.Conn, lock func(context.Context, *sql.Tx) error) (*sql.Tx, error)
-	// migrate runs fn on conn, alone among all processes and in one transaction.
+	// begin begins a transaction on conn that can write. foreign: a handler will have it.
+	begin(ctx context.Context, s *Store, conn *sql.Conn, foreign bool) (*sql.Tx, error)
+	// migrate runs fn on conn, alone among all processes and, if the database can, in one transaction.
 	migrate(ctx context.Context, conn *sql.Conn, fn func() error) error
-	// guard finds the means to refuse commits on conn; nil if there are none.
-	guard(conn *sql.Conn) *guard
+	// watch is what a transaction in a handler's hands is watched by.
+	watch(conn *sql.Conn) watch
 	// durable refuses a connection on which a commit does not outlive a power cut.
 	durable(ctx context.Context, conn *sql.Conn) error
-	errorClasses
 }
 
 // errorClasses sorts errors of the driver.
@@ -98,10 +121,14 @@ type errorClasses interface {
 	commitClass(err error) error
 	// endsTx reports whether err is one on which the database rolls the whole transaction back.
 	endsTx(err error) bool
+	// timedOut reports whether a lock was not to be had in time.
+	timedOut(err error) bool
+	// lost reports whether err, of a statement that is right, says that the connection is gone.
+	lost(err error) bool
 }
 
 func open(db *sql.DB, d dialect, config Config) *Store {
-	return &Store{db: db, config: config, dialect: d, sql: d.statements(config.Prefix)}
+	return &Store{db: db, config: config, dialect: d, sql: d.statements()}
 }
 
 // String names the store for logs.
@@ -120,7 +147,7 @@ func (s *Store) fail(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	class, permanent := s.dialect.class(err)
-	if class != nil && !errors.Is(err, class) {
+	if class != nil && !errors.Is(err, class) && !errors.Is(err, onceward.ErrBusy) {
 		err = fmt.Errorf("%w: %w", class, err)
 	}
 	if permanent && !onceward.IsPermanent(err) {
@@ -129,10 +156,24 @@ func (s *Store) fail(ctx context.Context, err error) error {
 	return err
 }
 
+// failStatement is fail for an error of a statement of ours: if the database has not answered, it is
+// gone.
+func (s *Store) failStatement(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	lost := s.dialect.lost(err)
+	err = s.fail(ctx, err)
+	if lost {
+		return s.unready(ctx, err)
+	}
+	return err
+}
+
 // failOwn is fail for errors that no statement of a handler can have caused.
 func (s *Store) failOwn(ctx context.Context, err error) error {
 	err = s.fail(ctx, err)
-	if errors.Is(err, onceward.ErrConflict) {
+	if errors.Is(err, onceward.ErrConflict) || errors.Is(err, onceward.ErrBusy) {
 		return err
 	}
 	return s.unready(ctx, err)
@@ -140,7 +181,8 @@ func (s *Store) failOwn(ctx context.Context, err error) error {
 
 // Ready performs a trivial write. It refuses, permanently, a database that is read-only, one whose
 // tables are missing or of another version, and a connection on which a commit may be lost by a
-// power cut, for an acknowledged message would be lost with it.
+// power cut, for an acknowledged message would be lost with it. A server that takes no writes now may
+// be one that is being replaced: that is no permanent error.
 func (s *Store) Ready(ctx context.Context) error {
 	have, want, err := s.SchemaVersion(ctx)
 	if err != nil {
@@ -150,10 +192,12 @@ func (s *Store) Ready(ctx context.Context) error {
 		return wrongVersion(s, have, want)
 	}
 	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		if err := s.dialect.durable(ctx, t.conn); err != nil {
-			return err
+		if !s.config.AllowLossyCommits {
+			if err := s.dialect.durable(ctx, t.conn); err != nil {
+				return err
+			}
 		}
-		_, err := t.tx.ExecContext(ctx, s.sql.Beat)
+		_, err := s.exec(ctx, t.tx, s.sql.Beat)
 		return err
 	})
 	return s.unready(ctx, err)
@@ -190,17 +234,17 @@ func (s *Store) Guarded() bool {
 		return false
 	}
 	defer conn.Close() //nolint:errcheck // a connection goes back to the pool
-	return s.probe(conn) != nil
+	return s.watch(conn).guards()
 }
 
-func (s *Store) probe(conn *sql.Conn) *guard {
-	g := s.dialect.guard(conn)
-	if g != nil {
+func (s *Store) watch(conn *sql.Conn) watch {
+	w := s.dialect.watch(conn)
+	if w.guards() {
 		s.guarded.Store(1)
 	} else {
 		s.guarded.Store(2)
 	}
-	return g
+	return w
 }
 
 // prepared keeps statements that are worth it. One can be prepared only while no connection is held,
@@ -230,13 +274,6 @@ func (p *prepared) exec(ctx context.Context, tx *sql.Tx, text string, args ...an
 		return st.ExecContext(ctx, args...)
 	}
 	return tx.ExecContext(ctx, text, args...)
-}
-
-func (p *prepared) queryRow(ctx context.Context, tx *sql.Tx, text string, args ...any) *sql.Row {
-	if st := p.get(ctx, tx, text); st != nil {
-		return st.QueryRowContext(ctx, args...)
-	}
-	return tx.QueryRowContext(ctx, text, args...)
 }
 
 // prepare prepares what was missed. Failing is harmless: the text is run as it is.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,19 +21,22 @@ func TestPrefixIsChecked(t *testing.T) {
 		"a" + strings.Repeat("b", 31): false, "1a": false, "A": false, "a-": false, "a.b": false, "a b": false,
 		"a;": false, "a'": false, "ä": false, "a\n": false, "{p}": false,
 	} {
-		_, err := SQLite(new(sql.DB), &Config{Prefix: prefix})
-		if (err == nil) != ok {
-			t.Errorf("prefix %q: %v", prefix, err)
-		}
-		if _, other := Migrations("sqlite", &Config{Prefix: prefix}); (other == nil) != ok {
-			t.Errorf("Migrations with prefix %q: %v", prefix, other)
+		for dialect, open := range map[string]func(*sql.DB, *Config) (*Store, error){"sqlite": SQLite, "postgres": Postgres, "mysql": MySQL} {
+			if _, err := open(new(sql.DB), &Config{Prefix: prefix}); (err == nil) != ok {
+				t.Errorf("%s with prefix %q: %v", dialect, prefix, err)
+			}
+			if _, err := Migrations(dialect, &Config{Prefix: prefix}); (err == nil) != ok {
+				t.Errorf("Migrations of %s with prefix %q: %v", dialect, prefix, err)
+			}
 		}
 	}
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	if _, err := SQLite(nil, nil); err == nil {
-		t.Error("a nil db was accepted")
+	for _, open := range []func(*sql.DB, *Config) (*Store, error){SQLite, Postgres, MySQL} {
+		if _, err := open(nil, nil); err == nil {
+			t.Error("a nil db was accepted")
+		}
 	}
 	if _, err := SQLite(new(sql.DB), &Config{LockTimeout: -1}); err == nil {
 		t.Error("a negative LockTimeout was accepted")
@@ -43,26 +47,61 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestMigrationsAreTemplated(t *testing.T) {
-	ms, err := Migrations("sqlite", &Config{Prefix: "shop_"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, m := range ms {
-		if m.Version != i+1 || m.Name == "" || strings.ContainsAny(m.Up, "{}") || strings.Contains(m.Up, "onceward_") || !strings.Contains(m.Up, "shop_") {
-			t.Errorf("migration %d: %+v", i, m)
+	for _, dialect := range []string{"sqlite", "postgres", "mysql"} {
+		ms, err := Migrations(dialect, &Config{Prefix: "shop_"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !strings.Contains(m.Up, fmt.Sprintf("INSERT INTO shop_schema (version, name, at) VALUES (%d,", m.Version)) {
-			t.Errorf("migration %d does not record itself", m.Version)
+		for i, m := range ms {
+			up := strings.ReplaceAll(m.Up, "'{}'", "")
+			if m.Version != i+1 || m.Name == "" || strings.ContainsAny(up, "{}") || strings.Contains(up, "onceward_") || !strings.Contains(up, "shop_") {
+				t.Errorf("%s migration %d: %+v", dialect, i, m)
+			}
+			if !strings.Contains(up, fmt.Sprintf("INSERT INTO shop_schema (version, name, at) VALUES (%d,", m.Version)) {
+				t.Errorf("%s migration %d does not record itself", dialect, m.Version)
+			}
 		}
 	}
 }
 
 func TestStatementsAreTemplated(t *testing.T) {
-	v := reflect.ValueOf(*(*sqlite)(nil).statements("shop_"))
-	for i := range v.NumField() {
-		stmt := strings.NewReplacer("{rows}", "", "{list}", "").Replace(v.Field(i).String())
-		if strings.ContainsAny(stmt, "{};") || strings.Contains(stmt, "onceward_") {
-			t.Errorf("%s: %s", v.Type().Field(i).Name, stmt)
+	config, err := (&Config{Prefix: "shop_"}).withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []dialect{newSQLite(config), newPostgres(config), newMySQL(config)} {
+		st := d.statements()
+		v := reflect.ValueOf(*st)
+		all := maps.Clone(st.own)
+		for i := range v.NumField() {
+			if v.Field(i).Kind() == reflect.String {
+				all[v.Type().Field(i).Name] = v.Field(i).String()
+			}
+		}
+		for name, text := range all {
+			before, row, after := cutRows(text)
+			text = strings.NewReplacer("{list}", "", "SAVEPOINT onceward_handler", "").Replace(before + row + after)
+			if strings.ContainsAny(text, "{}") || strings.Contains(text, "onceward_") {
+				t.Errorf("%s, %s: %s", d.name(), name, text)
+			}
+		}
+	}
+}
+
+func TestBinding(t *testing.T) {
+	args := []any{int64(1), table{{[]byte("a'"), int64(-2)}, {[]byte{}, int64(3)}}, "s", list{int64(4), int64(5)}}
+	for name, c := range map[string]struct {
+		bind binder
+		stmt string
+		want string
+	}{
+		"marks":    {bindMarks, "? {rows (?, ?)} ? ({list})", "? (?, ?),(?, ?) ? (?,?) [1 [97 39] -2 [] 3 s 4 5]"},
+		"literals": {bindLiterals, "? {rows (?, ?)} ? ({list})", "? (x'6127', -2),(x'', 3) ? (4,5) [1 s]"},
+		"numbers":  {bindNumbers, "? (?, ?) ? (?)", `$1 ($2, $3) $4 ($5) [1 {"\\x6127","\\x"} {-2,3} s {4,5}]`},
+	} {
+		stmt, got := c.bind(c.stmt, args)
+		if all := fmt.Sprint(stmt, " ", got); all != c.want {
+			t.Errorf("%s: %s, want %s", name, all, c.want)
 		}
 	}
 }

@@ -6,38 +6,55 @@ import (
 	"strings"
 )
 
-// statements are a dialect's SQL, one field per "-- name:" of its embedded file.
+// statements are a dialect's SQL, one field per "-- name:" of its embedded file. What only a dialect
+// itself uses is in own.
 type statements struct {
-	Lock, HasSchema, Version, Beat                                string
-	Consumer, AddConsumer                                         string
-	Claim, ClaimRows, ReturningID, Savepoint, RollbackTo, Release string
-	Finished, ParkedRows, HeldKeys, Fences                        string
-	DeleteRows, DeleteCounts, Forget, Known                       string
-	CountAttempt, CountRowAttempt, ParkRow                        string
-	Put, Due, DueInOrder, Take, Columns                           string
-	FinishAck, FinishRequeue, FinishReject                        string
-	TakeOver, Advance                                             string
-	Stats, Rows, ReasonHas, InState, Replay, FindDead, Record     string
-	FinishedFrom, WaitingFrom                                     string
-	PurgeLook, Purge, PurgeCounts                                 string
+	HasSchema, Version, Beat                        string
+	Consumer, AddConsumer                           string
+	Finished, ParkedRows, HeldKeys, Fences          string
+	DeleteRows, DeleteCounts, Forget, Known         string
+	CountAttempt, Attempts                          string
+	CountRowAttempt, RowAttempts, ParkRow           string
+	Put, Due, DueInOrder, DueLater, DueLaterInOrder string
+	SkipLocked, Take, Columns, SeqIn                string
+	Lock, FinishAck, FinishRequeue, FinishReject    string
+	TakeOver, Position, Advance                     string
+	Stats, Rows, ReasonHas, InState, Replay         string
+	FindDead, ForUpdate, Record                     string
+	FinishedFrom, WaitingFrom                       string
+	Purge, PurgeCounts                              string
+
+	own map[string]string
 }
 
-// parseStatements panics if the file and the fields differ, which any test finds.
-func parseStatements(file string, fill *strings.Replacer) *statements {
-	var st statements
-	v := reflect.ValueOf(&st).Elem()
+// parseStatements panics if a field has no statement, or own is not what is left over, which any test
+// finds.
+func parseStatements(file string, fill *strings.Replacer, own ...string) *statements {
+	st := statements{own: map[string]string{}}
+	texts := map[string]string{}
 	for _, part := range strings.Split(file, "-- name: ")[1:] {
 		name, text, _ := strings.Cut(part, "\n")
-		f := v.FieldByName(strings.TrimSpace(name))
-		if !f.IsValid() {
-			panic("onceward: no use for statement " + name)
-		}
-		f.SetString(fill.Replace(uncomment(text)))
+		texts[strings.TrimSpace(name)] = fill.Replace(uncomment(text))
 	}
-	for i := range v.NumField() {
-		if v.Field(i).String() == "" {
-			panic(fmt.Sprintf("onceward: statement %s is missing", v.Type().Field(i).Name))
+	take := func(name string) string {
+		text, ok := texts[name]
+		if !ok {
+			panic(fmt.Sprintf("onceward: statement %s is missing", name))
 		}
+		delete(texts, name)
+		return text
+	}
+	v := reflect.ValueOf(&st).Elem()
+	for i := range v.NumField() {
+		if v.Field(i).Kind() == reflect.String {
+			v.Field(i).SetString(take(v.Type().Field(i).Name))
+		}
+	}
+	for _, name := range own {
+		st.own[name] = take(name)
+	}
+	if len(texts) > 0 {
+		panic(fmt.Sprintf("onceward: no use for statements %v", texts))
 	}
 	return &st
 }
@@ -50,15 +67,4 @@ func uncomment(text string) string {
 		}
 	}
 	return strings.TrimSpace(b.String())
-}
-
-// list puts n placeholders into a statement's {list}.
-func list(stmt string, n int) string {
-	return strings.Replace(stmt, "{list}", strings.Repeat("?,", n-1)+"?", 1)
-}
-
-// rows puts n rows of cols placeholders into a statement's {rows}.
-func rows(stmt string, n, cols int) string {
-	row := "(" + strings.Repeat("?,", cols-1) + "?)"
-	return strings.Replace(stmt, "{rows}", strings.Repeat(row+",", n-1)+row, 1)
 }

@@ -3,9 +3,11 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/onceward/onceward"
 )
@@ -15,9 +17,9 @@ type transaction struct {
 	s         *Store
 	conn      *sql.Conn
 	tx        *sql.Tx
-	guard     *guard
+	watch     watch // nil: it is in our hands only
 	leave     func()
-	savepoint bool
+	permanent bool // committed
 	once      sync.Once
 
 	mu        sync.Mutex
@@ -25,13 +27,31 @@ type transaction struct {
 	consumers map[string]int64 // to remember after the commit
 }
 
-const handlerSavepoint = "onceward_handler"
+// watch is kept over one transaction that is in a handler's hands.
+type watch interface {
+	// guards reports whether it refuses what a handler may do to escape.
+	guards() bool
+	// before is called before BEGIN, begun after it.
+	before(ctx context.Context) error
+	begun(ctx context.Context, tx *sql.Tx) error
+	// over returns nil if the transaction that began is still open when the handler has returned, and
+	// is ready to be committed if commit is set. Else the error wraps ErrTxEnded, ErrTxEscaped or, where
+	// the connection is gone, ErrUnavailable.
+	over(ctx context.Context, tx *sql.Tx, commit bool) error
+	// after makes the connection anybody's again, when the transaction is over. With an error it must
+	// not be used again.
+	after(committed bool) error
+}
 
-// InTx runs fn in a transaction. See [onceward.Transactor]. fn's panic rolls back and goes on.
+// InTx runs fn in a transaction, at READ COMMITTED where the database has several levels. See
+// [onceward.Transactor]. fn's panic rolls back and goes on.
 //
-// While fn runs, the commit and rollback hooks of the driver's connection are the store's: a commit
-// that fn attempts in any way is refused, and with it every statement that writes after a rollback.
-// Hooks that the program registered itself are gone afterwards.
+// While fn runs, the connection is guarded, each database in its own way. On SQLite the commit and
+// rollback hooks of the driver's connection are the store's; hooks that the program registered itself
+// are gone afterwards. On Postgres a raw COMMIT breaks a deferred constraint of the store's, and
+// default_transaction_read_only is on in the session, so that what follows a ROLLBACK is refused;
+// SET CONSTRAINTS ALL IMMEDIATE fails for the same reason: name your own constraints. On MySQL
+// autocommit is off in the session, so that what follows a COMMIT is rolled back.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return s.run(ctx, true, func(ctx context.Context, t *transaction) error { return fn(ctx, t.tx) })
 }
@@ -74,76 +94,97 @@ func (s *Store) begin(ctx context.Context, foreign bool) (_ *transaction, err er
 	if t.conn, err = s.db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	if foreign {
-		t.guard = s.probe(t.conn)
+	if err = s.check(ctx, t.conn); err != nil {
+		return nil, err
 	}
-	t.tx, err = s.dialect.begin(ctx, t.conn, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := s.prepared.exec(ctx, tx, s.sql.Lock)
-		return err
-	})
-	if err != nil {
+	if foreign {
+		t.watch = s.watch(t.conn)
+		if err = t.watch.before(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if t.tx, err = s.dialect.begin(ctx, s, t.conn, foreign); err != nil {
 		return nil, err
 	}
 	s.running.Store(t.tx, t)
-	if t.guard != nil {
-		t.guard.arm()
-	} else if foreign {
-		t.savepoint = true
-		_, err = t.tx.ExecContext(ctx, "SAVEPOINT "+handlerSavepoint)
+	if foreign {
+		err = t.watch.begun(ctx, t.tx)
 	}
 	return t, err
 }
 
-// end commits if fn succeeded and has left the transaction as it was.
-func (t *transaction) end(ctx context.Context, err error) error {
-	if t.ended(ctx) {
-		return t.blame(ctx, err)
+// check looks once whether the tables are there, for not every transaction would find out.
+func (s *Store) check(ctx context.Context, conn *sql.Conn) error {
+	if s.checked.Load() {
+		return nil
+	}
+	ms, err := s.dialect.migrations()
+	if err != nil {
+		return err
+	}
+	have, err := s.version(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if have != len(ms) {
+		return wrongVersion(s, have, len(ms))
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+// beginTx begins a transaction that outlives ctx, because transaction.close must know when it is over;
+// but beginning ends with ctx.
+func beginTx(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions) (*sql.Tx, error) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	tx, err := conn.BeginTx(lasting, opts) //nolint:govet // the context ends with the transaction
+	if !stop() && err == nil {
+		_ = tx.Rollback()
+		return nil, ctx.Err()
 	}
 	if err != nil {
+		cancel()
+	}
+	return tx, err
+}
+
+// end commits if fn succeeded and has left the transaction as it was.
+func (t *transaction) end(ctx context.Context, err error) error {
+	if t.watch != nil {
+		if over := t.watch.over(context.WithoutCancel(ctx), t.tx, err == nil); over != nil {
+			return t.blame(ctx, over, err)
+		}
+	}
+	if err != nil {
+		if t.watch == nil {
+			return t.s.failStatement(ctx, err)
+		}
 		return t.s.fail(ctx, err)
 	}
-	if t.guard != nil {
-		t.guard.permit()
-	}
 	if err := t.tx.Commit(); err != nil {
-		if t.guard != nil && t.guard.ended() {
-			return fmt.Errorf("%w: %w", onceward.ErrTxEnded, err)
-		}
 		if class := t.s.dialect.commitClass(err); class != nil {
 			return fmt.Errorf("%w: commit: %w", class, err)
 		}
 		return fmt.Errorf("onceward: commit: %w", err)
 	}
+	t.permanent = true
 	t.committed()
 	return nil
 }
 
-// ended reports whether the transaction that began is over.
-func (t *transaction) ended(ctx context.Context) bool {
-	if t.guard != nil {
-		return t.guard.ended()
-	}
-	if !t.savepoint {
-		return false
-	}
-	_, err := t.tx.ExecContext(context.WithoutCancel(ctx), "RELEASE "+handlerSavepoint)
-	return err != nil
-}
-
 // blame is the error for a transaction that is over before its time. The database may have ended it
 // itself, which is no fault of a handler that returned the very error.
-func (t *transaction) blame(ctx context.Context, err error) error {
-	if err != nil && t.s.dialect.endsTx(err) {
+func (t *transaction) blame(ctx context.Context, over, err error) error {
+	switch {
+	case err == nil:
+		return over
+	case t.s.dialect.endsTx(err):
 		return t.s.fail(ctx, err)
+	case errors.Is(err, over):
+		return err
 	}
-	ended := onceward.ErrTxEnded
-	if t.guard == nil {
-		ended = onceward.ErrTxEscaped
-	}
-	if err == nil {
-		return ended
-	}
-	return fmt.Errorf("%w: %w", ended, t.s.fail(ctx, err))
+	return fmt.Errorf("%w: %w", over, t.s.fail(ctx, err))
 }
 
 func (t *transaction) committed() {
@@ -166,12 +207,14 @@ func (t *transaction) close() {
 			return
 		}
 		defer t.conn.Close() //nolint:errcheck // a connection goes back to the pool
-		if t.guard != nil {
-			defer t.guard.disarm()
-		}
 		if t.tx != nil {
 			_ = t.tx.Rollback() // fails if it is over, which is what it is for
 			t.s.running.Delete(t.tx)
+		}
+		if t.watch != nil {
+			if err := t.watch.after(t.permanent); err != nil {
+				_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) // out of the pool with it
+			}
 		}
 	})
 }
@@ -204,10 +247,24 @@ func (s *Store) consumer(ctx context.Context, tx *sql.Tx, name string) (num int6
 	if n, ok := s.nums.Load(name); ok {
 		return n.(int64), nil //nolint:forcetypeassert // only numbers are stored
 	}
-	if _, err = tx.ExecContext(ctx, s.sql.AddConsumer, []byte(name)); err != nil {
+	err = s.queryRow(ctx, tx, s.sql.Consumer, []byte(name)).Scan(&num)
+	if err == nil {
+		s.nums.Store(name, num)
+		return num, nil
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
 		return 0, err
 	}
-	if err = tx.QueryRowContext(ctx, s.sql.Consumer, []byte(name)).Scan(&num); err != nil {
+	if len(name) > maxName {
+		return 0, onceward.Permanent(fmt.Errorf("onceward: a consumer's name has more than %d bytes", maxName))
+	}
+	if num, err = s.register(ctx, name); num != 0 || err != nil {
+		return num, err
+	}
+	if _, err = s.exec(ctx, tx, s.sql.AddConsumer, []byte(name)); err != nil {
+		return 0, err
+	}
+	if err = s.queryRow(ctx, tx, s.sql.Consumer, []byte(name)).Scan(&num); err != nil {
 		return 0, err
 	}
 	if t := s.of(tx); t != nil {
@@ -218,5 +275,27 @@ func (s *Store) consumer(ctx context.Context, tx *sql.Tx, name string) (num int6
 		}
 		t.consumers[name] = num
 	}
+	return num, nil
+}
+
+// register gives a new consumer its number in a transaction of its own, for in a handler's it would
+// make all others of the consumer wait for its end. That takes a second connection; 0 if there may be
+// none.
+func (s *Store) register(ctx context.Context, name string) (num int64, err error) {
+	if st := s.db.Stats(); s.dialect.oneWriter() || st.MaxOpenConnections > 0 && st.InUse >= st.MaxOpenConnections {
+		return 0, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // the last connection may just have gone
+	defer cancel()
+	if _, err := s.exec(limited, s.db, s.sql.AddConsumer, []byte(name)); err != nil {
+		if limited.Err() != nil && ctx.Err() == nil {
+			return 0, nil
+		}
+		return 0, err
+	}
+	if err = s.queryRow(ctx, s.db, s.sql.Consumer, []byte(name)).Scan(&num); err != nil {
+		return 0, err
+	}
+	s.nums.Store(name, num)
 	return num, nil
 }

@@ -1,8 +1,10 @@
 -- Every statement of the store, in SQLite's dialect. {p} is the table prefix, {now} the database's
 -- clock in Unix milliseconds, {retries} the name of the queue Retries. {rows} and {list} become as
 -- many placeholders as there are rows or values. Names and ids are bound as BLOB, always.
+--
+-- Nothing locks a row, for a transaction holds the writer lock from its beginning.
 
--- name: Lock
+-- name: WriterLock
 -- Takes the writer lock and changes nothing.
 UPDATE {p}schema SET version = version WHERE 0
 
@@ -25,7 +27,7 @@ INSERT INTO {p}consumers (name) VALUES (?) ON CONFLICT DO NOTHING
 -- Rows of (id, fp).
 INSERT INTO {p}inbox (consumer, id, fp, at)
 SELECT ?, v.column1, v.column2, (SELECT {now})
-FROM (VALUES {rows}) AS v
+FROM (VALUES {rows (?,?)}) AS v
 WHERE NOT EXISTS (
 	SELECT 1 FROM {p}queue q
 	WHERE q.queue = {retries} AND q.consumer = ? AND q.id = v.column1
@@ -36,7 +38,7 @@ ON CONFLICT DO NOTHING
 -- Rows of (id, fp, seq, fence, order key); seq is 0 where there is no row.
 INSERT INTO {p}inbox (consumer, id, fp, at)
 SELECT ?, v.column1, v.column2, (SELECT {now})
-FROM (VALUES {rows}) AS v
+FROM (VALUES {rows (?,?,?,?,?)}) AS v
 WHERE NOT EXISTS (
 	SELECT 1 FROM {p}queue q
 	WHERE q.queue = {retries} AND q.consumer = ? AND q.id = v.column1
@@ -90,10 +92,15 @@ SELECT EXISTS (SELECT 1 FROM {p}inbox WHERE consumer = ?)
 -- name: CountAttempt
 INSERT INTO {p}attempts (consumer, id, n, at) VALUES (?, ?, 1, {now})
 ON CONFLICT (consumer, id) DO UPDATE SET n = n + 1, at = excluded.at
-RETURNING n
+
+-- name: Attempts
+SELECT n FROM {p}attempts WHERE consumer = ? AND id = ?
 
 -- name: CountRowAttempt
-UPDATE {p}queue SET attempts = attempts + 1 WHERE seq = ? AND fence = ? AND state = 2 RETURNING attempts
+UPDATE {p}queue SET attempts = attempts + 1 WHERE seq = ? AND fence = ? AND state = 2
+
+-- name: RowAttempts
+SELECT attempts FROM {p}queue WHERE seq = ?
 
 -- name: ParkRow
 UPDATE {p}queue SET queue = {retries}, consumer = ?, id = ?, fp = ?, order_key = ?, state = ?,
@@ -109,39 +116,36 @@ WHERE 1
 ON CONFLICT DO NOTHING
 
 -- name: Due
-SELECT seq FROM (
-	SELECT * FROM (
-		SELECT q.seq FROM {p}queue q
-		WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due = 0
-		ORDER BY q.seq LIMIT ?)
-	UNION ALL SELECT * FROM (
-		SELECT q.seq FROM {p}queue q
-		WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due > 0 AND q.due <= {now}
-		ORDER BY q.due LIMIT ?))
-ORDER BY seq LIMIT ?
+SELECT q.seq FROM {p}queue q
+WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due = 0
+ORDER BY q.seq LIMIT ?
 
 -- name: DueInOrder
-SELECT seq FROM (
-	SELECT * FROM (
-		SELECT q.seq FROM {p}queue q
-		WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due = 0 AND (q.order_key = x'' OR NOT EXISTS (
-			SELECT 1 FROM {p}queue e
-			WHERE e.queue = q.queue AND e.consumer = q.consumer AND e.order_key = q.order_key AND e.order_key <> x''
-				AND e.state < 3 AND e.seq < q.seq))
-		ORDER BY q.seq LIMIT ?)
-	UNION ALL SELECT * FROM (
-		SELECT q.seq FROM {p}queue q
-		WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due > 0 AND q.due <= {now} AND (q.order_key = x'' OR NOT EXISTS (
-			SELECT 1 FROM {p}queue e
-			WHERE e.queue = q.queue AND e.consumer = q.consumer AND e.order_key = q.order_key AND e.order_key <> x''
-				AND e.state < 3 AND e.seq < q.seq))
-		ORDER BY q.due LIMIT ?))
-ORDER BY seq LIMIT ?
+SELECT q.seq FROM {p}queue q
+WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due = 0 AND (q.order_key = x'' OR NOT EXISTS (
+	SELECT 1 FROM {p}queue e
+	WHERE e.queue = q.queue AND e.consumer = q.consumer AND e.order_key = q.order_key AND e.order_key <> x''
+		AND e.state < 3 AND e.seq < q.seq))
+ORDER BY q.seq LIMIT ?
+
+-- name: DueLater
+SELECT q.seq FROM {p}queue q
+WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due > 0 AND q.due <= {now}
+ORDER BY q.due LIMIT ?
+
+-- name: DueLaterInOrder
+SELECT q.seq FROM {p}queue q
+WHERE q.queue = ? AND q.consumer = ? AND q.state < 3 AND q.due > 0 AND q.due <= {now} AND (q.order_key = x'' OR NOT EXISTS (
+	SELECT 1 FROM {p}queue e
+	WHERE e.queue = q.queue AND e.consumer = q.consumer AND e.order_key = q.order_key AND e.order_key <> x''
+		AND e.state < 3 AND e.seq < q.seq))
+ORDER BY q.due LIMIT ?
+
+-- name: SkipLocked
 
 -- name: Take
 UPDATE {p}queue SET state = 2, due = {now} + ?, fence = fence + 1, leases = leases + 1
 WHERE seq IN ({list})
-RETURNING
 
 -- name: Columns
 -- The columns of a row, as scanRow reads them.
@@ -149,25 +153,31 @@ seq, fence, queue, consumer, id, msg_id, msg_key, topic, headers, produced_at, b
 CASE WHEN state = 2 AND due <= {now} THEN 1 ELSE state END, attempts, leases,
 CASE WHEN due = 0 THEN 0 ELSE due - {now} END, reason, origin, {now} - created_at
 
+-- name: SeqIn
+seq IN ({list})
+
+-- name: Lock
+-- Leased rows, locked in order of seq.
+SELECT seq, fence, queue, order_key <> x'' FROM {p}queue WHERE state = 2 AND seq IN ({list})
+
 -- name: FinishAck
 DELETE FROM {p}queue WHERE seq = ? AND fence = ? AND state = 2
-RETURNING queue, order_key <> x''
 
 -- name: FinishRequeue
 UPDATE {p}queue SET state = 1, due = CASE WHEN ? > 0 THEN {now} + ? ELSE 0 END, fence = fence + 1,
-	reason = CASE WHEN ? = '' THEN reason ELSE ? END
+	reason = coalesce(?, reason)
 WHERE seq = ? AND fence = ? AND state = 2
-RETURNING queue, order_key <> x''
 
 -- name: FinishReject
 UPDATE {p}queue SET state = 3, due = 0, fence = fence + 1, reason = ?
 WHERE seq = ? AND fence = ? AND state = 2
-RETURNING queue, order_key <> x''
 
 -- name: TakeOver
 INSERT INTO {p}positions (consumer, log, part, next, epoch) VALUES (?, ?, ?, 0, 1)
 ON CONFLICT (consumer, log, part) DO UPDATE SET epoch = epoch + 1
-RETURNING next, epoch
+
+-- name: Position
+SELECT next, epoch FROM {p}positions WHERE consumer = ? AND log = ? AND part = ?
 
 -- name: Advance
 UPDATE {p}positions SET next = ? WHERE consumer = ? AND log = ? AND part = ? AND epoch = ?
@@ -193,6 +203,8 @@ UPDATE {p}queue SET state = 1, due = 0, attempts = 0, fence = fence + 1 WHERE st
 -- name: FindDead
 SELECT seq, queue, consumer, id, fp FROM {p}queue WHERE state = 3 AND
 
+-- name: ForUpdate
+
 -- name: Record
 INSERT INTO {p}inbox (consumer, id, fp, at) SELECT num, ?, ?, {now} FROM {p}consumers WHERE name = ?
 ON CONFLICT DO UPDATE SET fp = 0 WHERE fp <> excluded.fp
@@ -209,13 +221,17 @@ FROM {p}queue WHERE id = ? OR msg_id = ? OR msg_id >= ? AND msg_id < ?
 SELECT max(id), count(*), coalesce(sum(at < {now} - ?), 0)
 FROM (SELECT id, at FROM {p}inbox WHERE consumer = ? AND id > ? ORDER BY id LIMIT ?)
 
+-- name: PurgeLook
+SELECT max(id), count(*), coalesce(sum(at < {now} - ?), 0)
+FROM (SELECT id, at FROM {p}inbox WHERE consumer = ? AND id > ? ORDER BY id LIMIT ?)
+
 -- name: Purge
-DELETE FROM {p}inbox WHERE consumer = ? AND id IN (
-	SELECT i.id FROM {p}inbox i
+DELETE FROM {p}inbox WHERE (consumer, id) IN (
+	SELECT i.consumer, i.id FROM {p}inbox i
 	WHERE i.consumer = ? AND i.id > ? AND i.id <= ? AND i.at < {now} - ? AND NOT EXISTS (
 		SELECT 1 FROM {p}queue q WHERE q.queue = {retries} AND q.consumer = ? AND q.id = i.id)
 	ORDER BY i.id LIMIT ?)
 
 -- name: PurgeCounts
-DELETE FROM {p}attempts WHERE consumer = ? AND id IN (
-	SELECT id FROM {p}attempts WHERE consumer = ? AND at < {now} - ? LIMIT ?)
+DELETE FROM {p}attempts WHERE (consumer, id) IN (
+	SELECT consumer, id FROM {p}attempts WHERE consumer = ? AND at < {now} - ? LIMIT ?)
