@@ -3,18 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
-	"github.com/onceward/onceward/cmd/onceward/internal/consumers"
 )
 
 type statsCmd struct {
@@ -137,53 +133,6 @@ func (c *purgeCmd) Run(ctx context.Context, a *app) error {
 		}
 		return a.write(counted(total, "record") + " removed\n")
 	})
-}
-
-type checkCmd struct {
-	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
-	JSON   bool   `help:"Print the result as JSON, one object a line."`
-}
-
-// Run is the command. It runs the setup file, as run does, for statements need its tables.
-func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
-	cfg, err := config.Load(c.Config)
-	if err == nil {
-		err = cfg.RequireConsumers()
-	}
-	if err != nil {
-		return err
-	}
-	w := &worker{cmd: &runCmd{Config: c.Config}, app: &app{in: strings.NewReader(""), out: a.out, err: a.err}, states: newStates(),
-		log: slog.New(slog.DiscardHandler)}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.open(ctx, cfg); err != nil {
-		return err
-	}
-	var errs []error
-	for _, k := range w.consumers {
-		found := k.Check(ctx)
-		errs = append(errs, found)
-		if c.JSON {
-			errs = append(errs, json1(a.out, []error{found}, func(err error) any { return newChecked(k, err) }))
-		} else if found == nil {
-			errs = append(errs, a.write(fmt.Sprintf("%s: %s from %s: good\n", k.Name(), k.Config.Guarantee, k.Config.Source)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-type checked struct {
-	Consumer string `json:"consumer"`
-	Good     bool   `json:"good"`
-	Error    string `json:"error,omitempty"`
-}
-
-func newChecked(k *consumers.Consumer, err error) checked {
-	c := checked{Consumer: k.Name(), Good: err == nil}
-	if err != nil {
-		c.Error = err.Error()
-	}
-	return c
 }
 
 type versionCmd struct {

@@ -53,7 +53,7 @@ func (c *publishCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	if err := o.store.Migrate(ctx); err != nil {
+	if err := o.makeTables(ctx); err != nil {
 		return err
 	}
 	p.store = o.store

@@ -61,14 +61,19 @@ func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
 	if w.store, err = open(cfg); err != nil {
 		return err
 	}
+	return w.build(ctx)
+}
+
+// build makes tables and consumers in the open store.
+func (w *worker) build(ctx context.Context) (err error) {
+	if err := w.store.makeTables(ctx); err != nil {
+		return err
+	}
 	if err := w.store.setup(ctx); err != nil {
 		return err
 	}
-	if err := w.store.store.Migrate(ctx); err != nil {
-		return fmt.Errorf("the tables of %s: %w", cfg.Store.Text, err)
-	}
 	w.consumers, err = consumers.Build(ctx, consumers.Params{
-		Config: cfg, DB: w.store.db, Store: w.store.store, Stdin: w.app.in, Logger: w.log,
+		Config: w.store.Config, DB: w.store.db, Store: w.store.store, Stdin: w.app.in, Logger: w.log,
 		Hooks: &onceward.Hooks{State: w.states.changed},
 	})
 	return err

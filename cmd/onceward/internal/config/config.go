@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/internal/jsonpath"
@@ -32,12 +30,6 @@ type Config struct {
 	Consumers []*Consumer
 
 	lines map[string]int // where fields are
-}
-
-// Store is the database.
-type Store struct {
-	Path string // of the SQLite file
-	Text string // as configured, without a password
 }
 
 // Consumer is one entry of consumers.
@@ -134,6 +126,7 @@ type Condition struct {
 type Handler struct {
 	Statements []Statement
 	Params     []Param
+	Dialect    sqltext.Dialect
 }
 
 // Statement is one entry of handler.sql.
@@ -203,8 +196,13 @@ func load(file string, storeOnly bool) (*Config, error) {
 
 func (c *Config) read(root *node, storeOnly bool) {
 	var stored, consumers bool
+	for _, f := range fieldsOf(root) { // first, for it says how statements are read
+		if f.name == "store" && !f.value.null() {
+			c.readStore(f.value)
+		}
+	}
 	readers := map[string]func(*node){
-		"store":     func(n *node) { stored = true; c.readStore(n) },
+		"store":     func(*node) { stored = true },
 		"setup":     func(n *node) { c.Setup = c.readFile(n) },
 		"http":      c.readHTTP,
 		"consumers": func(n *node) { consumers = true; c.readConsumers(n) },
@@ -224,65 +222,16 @@ func (c *Config) read(root *node, storeOnly bool) {
 	}
 }
 
+// fieldsOf is mapping without a fault for what is none.
+func fieldsOf(n *node) []field {
+	if !n.isMapping() {
+		return nil
+	}
+	return n.mapping()
+}
+
 // at remembers a field's line for later errors.
 func (c *Config) at(n *node) { c.lines[n.path] = n.line }
-
-func (c *Config) readStore(n *node) {
-	c.at(n)
-	s, ok := n.text()
-	if !ok {
-		return
-	}
-	kind, rest, named := strings.Cut(s, ":")
-	switch kind {
-	case "sqlite":
-		if rest == "" {
-			n.faultf("the path of the database file is missing, as in sqlite:payments.db")
-			return
-		}
-		if strings.ContainsAny(rest, "?#") || strings.HasPrefix(rest, ":memory:") || strings.HasPrefix(rest, "//") {
-			n.faultf("sqlite: takes the path of a file and nothing else")
-			return
-		}
-		c.Store = Store{Path: c.resolve(rest), Text: s}
-		c.checkDatabase(n)
-	case "postgres", "postgresql", "mysql":
-		n.faultf("%s is not built in yet; use sqlite:PATH", redact(s))
-	default:
-		if !named && !strings.ContainsAny(s, "@/") {
-			n.faultf("%q does not say what kind of store it is; did you mean sqlite:%s?", s, s)
-			return
-		}
-		n.faultf("%s is no store; use sqlite:PATH", redact(s))
-	}
-}
-
-// checkDatabase finds out early what would otherwise be a database error without a line.
-func (c *Config) checkDatabase(n *node) {
-	switch info, err := os.Stat(c.Store.Path); {
-	case err == nil && info.IsDir():
-		n.faultf("%s is a directory", c.Store.Path)
-	case errors.Is(err, fs.ErrNotExist):
-		if dir, err := os.Stat(filepath.Dir(c.Store.Path)); err != nil || !dir.IsDir() {
-			n.faultf("%s: the directory does not exist", c.Store.Path)
-		}
-	case err != nil:
-		n.faultf("%s: %s", c.Store.Path, plain(err))
-	}
-}
-
-// redact removes the password of a URL.
-func redact(s string) string {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" {
-		kind, _, _ := strings.Cut(s, ":")
-		return kind + ":…"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…" // some drivers take a password there
-	}
-	return u.Redacted()
-}
 
 // resolve makes a path relative to the config file's directory.
 func (c *Config) resolve(path string) string {

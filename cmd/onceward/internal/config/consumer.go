@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ func (c *Config) readConsumers(n *node) {
 		n.faultf("there is no consumer")
 	}
 	for i, item := range list {
-		k := &Consumer{index: i}
+		k := &Consumer{index: i, Handler: Handler{Dialect: c.Store.Dialect()}}
 		c.Consumers = append(c.Consumers, k)
 		c.readConsumer(k, item)
 	}
@@ -203,7 +204,7 @@ func (h *Handler) readStatement(n *node) {
 			if !ok {
 				return
 			}
-			parsed, err := sqltext.Parse(text)
+			parsed, err := sqltext.Parse(h.Dialect, text)
 			if err != nil {
 				v.faultf("%v", err)
 			}
@@ -351,4 +352,17 @@ func queueCure(s Source) string {
 		return fmt.Sprintf("; give each consumer a queue of its own, and publish to both, or one consumer more lanes for %s", s)
 	}
 	return ""
+}
+
+// redact removes the password of a URL.
+func redact(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" {
+		kind, _, _ := strings.Cut(s, ":")
+		return kind + ":…"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…" // some drivers take a password there
+	}
+	return u.Redacted()
 }
