@@ -185,3 +185,20 @@ func TestDeliveryByHand(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What nobody would read is not emitted, and says so.
+func TestEmitToNowhere(t *testing.T) {
+	for name, emit := range map[string]func(*onceward.Delivery){
+		"no name": func(d *onceward.Delivery) { d.Emit("", "l", &onceward.Message{}) },
+		"retries": func(d *onceward.Delivery) { d.Emit(onceward.Retries, "l", &onceward.Message{}) },
+		"nil":     func(d *onceward.Delivery) { d.Emit("q", "l", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.NewStore()
+			h := func(_ ctx, _ *memory.Tx, d *onceward.Delivery) error { emit(d); return nil }
+			c := consumer(t, "c", memory.Messages(msg("a")), s, h, onceward.Config{})
+			run(t, c)
+			checkParked(t, s, "a dead")
+		})
+	}
+}

@@ -216,7 +216,9 @@ func TestPersistentTwin(t *testing.T) {
 		pass(3 * time.Minute)
 		checkParked(t, s)
 		close(release)
-		<-other
+		if err := <-other; !errors.Is(err, errBad) {
+			t.Error(err)
+		}
 		until(t, time.Minute, "the twin to be done", func() bool { return c.Stats().Processed == 41 })
 		if err := l.stop(); err != nil {
 			t.Error(err)

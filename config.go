@@ -88,7 +88,7 @@ func ExponentialBackoff(first, most time.Duration) func(attempt int) time.Durati
 }
 
 // Hooks observe a consumer. Each is called synchronously, possibly from several goroutines, and must
-// return soon; nil ones are left out.
+// return soon and not panic; nil ones are left out.
 type Hooks struct {
 	// Attempted: a handler has returned. What it did may still be rolled back with its batch.
 	Attempted func(consumer string, d *Delivery, took time.Duration, err error)

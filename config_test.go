@@ -257,7 +257,7 @@ func equivalent(t *testing.T, cfg onceward.Config) {
 	}
 	checkEffects(t, s, "good", "panic", "late", "error", "fine")
 	checkStats(t, c, onceward.Stats{Received: 8, Processed: 5, Duplicates: 1, Dead: 2, Failed: 17, Retried: 15})
-	for _, l := range checkParked(t, s, "dead dead", "permanent dead") {
+	for _, l := range checkParked(t, s, "dead "+"dead", "permanent dead") {
 		if want := map[string]int{"dead": 10, "permanent": 1}[l.Message.ID]; l.Attempts != want {
 			t.Errorf("%s: %d attempts, want %d", l.Message.ID, l.Attempts, want)
 		}

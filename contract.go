@@ -2,6 +2,7 @@ package onceward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -188,17 +189,20 @@ type Inbox[TTx any] interface {
 	Park(ctx context.Context, consumer string, ps []Parking) ([]Found, error)
 	// Attempt counts durably that a handler is about to start with a message that may be a repeat,
 	// and returns how many starts have been counted, this one included. The count is kept until the
-	// message is claimed as Fresh or parked. A message with a Row is counted by [Queue].Start instead.
+	// message turns out to be finished or put aside, by a claim or by parking with Record.Counted. A message with a Row is counted by [Queue].Start instead.
 	Attempt(ctx context.Context, consumer string, r Record) (int, error)
 	// Recorded looks up which messages are in the inbox. It decides nothing: a claim does.
 	Recorded(ctx context.Context, consumer string, rs []Record) ([]bool, error)
 	// Known reports whether consumer has any record in the inbox.
 	Known(ctx context.Context, consumer string) (bool, error)
 	// Purge removes at most limit inbox records of consumer, and counts of Attempt, that are older
-	// than keep. It never removes the record of a message that still has a row in the queue Retries.
+	// than keep; with [Forever] only counts older than [KeepCounts]. It never removes the record of a message that still has a row in the queue Retries.
 	// It returns how many it removed; fewer than limit means that it has come round.
 	Purge(ctx context.Context, consumer string, keep time.Duration, limit int) (int, error)
 }
+
+// KeepCounts is how long a count of Attempt is kept for a consumer that never forgets.
+const KeepCounts = 7 * 24 * time.Hour
 
 // Record is what the inbox needs of a message.
 type Record struct {
@@ -259,8 +263,28 @@ type Row struct {
 // Appender writes messages into queues within a transaction.
 type Appender[TTx any] interface {
 	// Append puts messages into a queue; they become visible if tx commits. A message whose id
-	// already waits in that queue is left alone. [ErrNoID] if one has no id.
+	// already waits in that queue is left alone. See [CheckAppend] for what is refused.
 	Append(ctx context.Context, tx TTx, queue string, msgs ...*Message) error
+}
+
+// CheckAppend is what every Append refuses: a queue without a name, [Retries], which only consumers
+// fill, a nil message, and a message without an id.
+func CheckAppend(queue string, msgs ...*Message) error {
+	switch queue {
+	case "":
+		return Permanent(errors.New("onceward: a queue needs a name"))
+	case Retries:
+		return Permanent(fmt.Errorf("onceward: nobody reads from the queue %s but the consumers that fill it; use another name", Retries))
+	}
+	for _, m := range msgs {
+		switch {
+		case m == nil:
+			return Permanent(errors.New("onceward: the message is nil"))
+		case m.ID == "":
+			return ErrNoID
+		}
+	}
+	return nil
 }
 
 // Positions keeps where consumers are in sources that are logs.
@@ -382,7 +406,7 @@ type Inspector interface {
 	// Explain tells what the store knows about a message id, oldest first: when which consumer
 	// finished it, where it waits, and what it emitted.
 	Explain(ctx context.Context, id string) ([]Trace, error)
-	// Forget deletes inbox records, so that these messages are processed again when they come again;
+	// Forget deletes inbox records, and counts of Attempt, so that these messages are processed again when they come again;
 	// it returns how many there were.
 	Forget(ctx context.Context, consumer string, ids ...string) (int, error)
 }

@@ -1,6 +1,9 @@
 package onceward
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Delivery is one arrival of a message at a handler. Its methods are not safe for concurrent use,
 // and have no effect once the handler has returned. A Delivery that a test makes by hand works too:
@@ -37,17 +40,26 @@ func (d *Delivery) Child(label string) string { return child(d.ID, d.consumer, l
 
 // Emit adds a message to a queue of the store, such as [Outbox], if and only if this attempt
 // succeeds. Its ID becomes [Delivery.Child] of label, so that a repeated attempt emits the same
-// message; a label used twice for one delivery fails the attempt. m is copied; its body must not be
-// changed before the handler returns.
+// message. A label used twice for one delivery, or what [CheckAppend] refuses, makes it a dead letter.
+// m is copied; its body must not be changed before the handler returns.
 func (d *Delivery) Emit(queue, label string, m *Message) {
-	c := *m
-	c.ID = d.Child(label)
+	e := emitted{queue: queue}
+	err := CheckAppend(queue)
+	if m != nil {
+		e.msg = *m
+	} else {
+		err = errors.Join(err, CheckAppend(queue, m))
+	}
+	e.msg.ID = d.Child(label)
 	for i := range d.emitted {
-		if d.emitted[i].msg.ID == c.ID && d.emitErr == nil {
-			d.emitErr = Permanent(fmt.Errorf("onceward: label %s was used for two emitted messages of one delivery", Quote(label)))
+		if d.emitted[i].msg.ID == e.msg.ID {
+			err = Permanent(fmt.Errorf("onceward: label %s was used for two emitted messages of one delivery", Quote(label)))
 		}
 	}
-	d.emitted = append(d.emitted, emitted{queue, c})
+	if d.emitErr == nil {
+		d.emitErr = err
+	}
+	d.emitted = append(d.emitted, e)
 }
 
 // Emitted returns what was emitted so far, for tests of handlers.

@@ -68,8 +68,9 @@ func (e *effectively[TTx]) process(l *lane, items []*item) {
 	}
 }
 
-// acquit clears the suspicion of items that are finished already, and of those that came late enough.
-// It only chooses how they run: whether they are duplicates is for the claim to say.
+// acquit clears the suspicion of items that came late enough, and of those whose handler will not be
+// started, so that no start is counted for them: what is finished already, or put aside. It only
+// chooses how items run: what they are is for the claim to say.
 func (e *effectively[TTx]) acquit(l *lane, items []*item) {
 	var suspects []*item
 	var recs []Record
@@ -88,8 +89,39 @@ func (e *effectively[TTx]) acquit(l *lane, items []*item) {
 	if err != nil {
 		return // they stay suspects; what ails the store will show
 	}
+	left := map[string]*item{}
 	for i, it := range suspects {
 		it.suspect = !recorded[i]
+		if it.suspect {
+			left[it.record.ID] = it
+		}
+	}
+	e.tryClaims(l, left)
+}
+
+var errTried = errors.New("onceward: only to see what a claim would find")
+
+// tryClaims claims suspects, and gives the claims back: only what would be fresh stays suspect.
+func (e *effectively[TTx]) tryClaims(l *lane, suspects map[string]*item) {
+	if len(suspects) == 0 {
+		return
+	}
+	recs := make([]Record, 0, len(suspects))
+	for _, it := range suspects {
+		recs = append(recs, it.record)
+	}
+	var found []Found
+	err := e.store.InTx(l.hard, func(ctx context.Context, tx TTx) (err error) {
+		if found, err = e.store.Claim(ctx, tx, l.name, recs); err != nil {
+			return err
+		}
+		return errTried
+	})
+	if !errors.Is(err, errTried) {
+		return // they stay suspects, as before
+	}
+	for i := range recs {
+		suspects[recs[i].ID].suspect = found[i] == Fresh
 	}
 }
 
@@ -381,7 +413,7 @@ func (e *effectively[TTx]) failed(l *lane, items, part []*item, o outcome, alone
 	case errors.Is(o.err, ErrInDoubt) && o.blamed < 0: // a handler's own doubts are not the commit's
 		return e.inDoubt(l, items, part, o)
 	case errors.Is(o.err, ErrConflict), errors.Is(o.err, ErrBusy):
-		return e.conflicted(l, items, part, o.err)
+		return e.conflicted(l, items, part, o)
 	case errors.Is(o.err, ErrUnavailable):
 		return e.unavailable(l, items, part, o)
 	case o.blamed >= 0 && !errors.Is(o.err, ErrTxEnded):
@@ -416,8 +448,11 @@ func (e *effectively[TTx]) inDoubt(l *lane, items, part []*item, o outcome) []*i
 
 const mostConflicts = 8
 
-// conflicted makes batches smaller, and leaves alone a message that others hold.
-func (e *effectively[TTx]) conflicted(l *lane, items, part []*item, err error) []*item {
+// conflicted makes batches smaller, and leaves alone a message that others hold. A handler whose own
+// statements conflict again and again, with nobody else in its batch, has failed: it may use another
+// connection, which waits for the transaction that the handler was given.
+func (e *effectively[TTx]) conflicted(l *lane, items, part []*item, o outcome) []*item {
+	err := o.err
 	if len(part) > 1 {
 		l.size = len(part)
 		l.shrink()
@@ -429,7 +464,11 @@ func (e *effectively[TTx]) conflicted(l *lane, items, part []*item, err error) [
 		l.returned(items)
 		return nil
 	}
-	if (errors.Is(err, ErrBusy) || it.conflicts >= mostConflicts) && !l.cfg.KeepOrder {
+	switch {
+	case o.blamed >= 0 && it.conflicts >= mostConflicts: // whatever conflicts, it is not a passing twin
+		e.fail(l, it, err)
+		return items[1:]
+	case o.blamed < 0 && (errors.Is(err, ErrBusy) || it.conflicts >= mostConflicts) && !l.cfg.KeepOrder:
 		it.conflicts = 0
 		l.putAside(it, err)
 		return items[1:]

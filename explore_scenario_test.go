@@ -26,6 +26,7 @@ type scenario struct {
 	sourceKeeps bool // the source delays and dead-letters
 	ends        bool // the source ends
 	ownQueue    bool // the source is a queue of the store
+	noStops     bool // no process is told to stop by chance
 	config      onceward.Config
 	broken      *broken
 }

@@ -326,10 +326,15 @@ func TestExploreWalks(t *testing.T) {
 // finds two channels ready, the runtime chooses.
 const tries = 20
 
-// TestExploreReplays makes sure that an execution happens again if its plan is run again.
+// TestExploreReplays makes sure that an execution happens again if its plan is run again. Processes that
+// are told to stop are left out: with a context that has ended, too many selects have a choice. So are two
+// that wait within the source for the same message to become due.
 func TestExploreReplays(t *testing.T) {
 	t.Parallel()
 	for _, sc := range walkers() {
+		if sc.noStops = true; sc.sourceKeeps && sc.consumers > 1 {
+			continue
+		}
 		explore(t, sc, func(x *explorer) {
 			first := x.run(nil, rand.New(rand.NewPCG(exploreSeed(), 0)))
 			for range tries {

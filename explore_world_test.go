@@ -101,6 +101,7 @@ type world struct {
 	trace  []string // the points passed
 	faults int
 	deaths int
+	stops  int
 
 	starts       map[string]int // of handlers, by id and body
 	finished     map[string]int // handler calls that succeeded, by id and body
@@ -374,7 +375,8 @@ func (w *world) due() (es []event) {
 	case w.deaths < 3 && w.random.IntN(25) == 0:
 		w.deaths++
 		es = append(es, event{w.steps, 'd', 0})
-	case w.random.IntN(50) == 0:
+	case !w.sc.noStops && w.stops < 2 && w.random.IntN(50) == 0:
+		w.stops++
 		es = append(es, event{w.steps, 't', 0})
 	case w.faults < 3 && w.random.IntN(25) == 0:
 		w.faults++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -228,40 +229,33 @@ func TestBatchHandlerNeverReturns(t *testing.T) {
 }
 
 func TestHandlerEndsItsTransaction(t *testing.T) {
-	for _, end := range []string{"commit", "rollback"} {
+	for name, end := range map[string]func(*memory.Tx) error{"commit": (*memory.Tx).Commit, "rollback": (*memory.Tx).Rollback} {
 		for _, swallow := range []bool{true, false} {
-			t.Run(fmt.Sprint(end, swallow), func(t *testing.T) {
-				s := memory.NewStore()
-				h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
-					_ = effect(ctx, tx, d)
-					if d.ID != "m3" {
-						return nil
-					}
-					err := tx.Rollback
-					if end == "commit" {
-						err = tx.Commit
-					}
-					if err := err(); err == nil || !swallow {
-						return err
-					}
-					tx.Add(effectOf("afterwards"), 1)
-					return nil
-				}
-				c := consumer(t, "c", memory.Messages(msgs("m", 20)...), s, h, onceward.Config{Attempts: 2, Backoff: every(0)})
-				run(t, c)
-				var good []string
-				for _, id := range idsOf(msgs("m", 20)) {
-					if id != "m3" {
-						good = append(good, id)
-					}
-				}
-				checkEffects(t, s, good...)
-				ls := checkParked(t, s, "m3 dead")
-				if n := c.Stats(); n.Processed != 19 || n.Dead != 1 || !strings.Contains(ls[0].Reason, onceward.ErrTxEnded.Error()) {
-					t.Errorf("%+v, reason %q", n, ls[0].Reason)
-				}
-			})
+			t.Run(fmt.Sprint(name, swallow), func(t *testing.T) { endsItsTransaction(t, end, swallow) })
 		}
+	}
+}
+
+func endsItsTransaction(t *testing.T, end func(*memory.Tx) error, swallow bool) {
+	t.Helper()
+	s := memory.NewStore()
+	h := func(ctx context.Context, tx *memory.Tx, d *onceward.Delivery) error {
+		_ = effect(ctx, tx, d)
+		if d.ID != "m3" {
+			return nil
+		}
+		if err := end(tx); err == nil || !swallow {
+			return err
+		}
+		tx.Add(effectOf("afterwards"), 1)
+		return nil
+	}
+	c := consumer(t, "c", memory.Messages(msgs("m", 20)...), s, h, onceward.Config{Attempts: 2, Backoff: every(0)})
+	run(t, c)
+	checkEffects(t, s, slices.DeleteFunc(idsOf(msgs("m", 20)), func(id string) bool { return id == "m3" })...)
+	ls := checkParked(t, s, "m3 dead")
+	if n := c.Stats(); n.Processed != 19 || n.Dead != 1 || !strings.Contains(ls[0].Reason, onceward.ErrTxEnded.Error()) {
+		t.Errorf("%+v, reason %q", n, ls[0].Reason)
 	}
 }
 

@@ -3,6 +3,7 @@ package onceward
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -189,7 +190,11 @@ func (l *lane) parked(it *item, p Parking) {
 		l.counts.waiting.Add(1)
 	}
 	if !p.Dead {
-		l.log.Info("will be tried again", "id", short(it.ID), "attempts", p.Attempts, "after", p.After, "reason", p.Reason)
+		level := slog.LevelInfo
+		if p.After == 0 {
+			level = slog.LevelDebug // not because it failed
+		}
+		l.log.Log(l.hard, level, "will be tried again", "id", short(it.ID), "attempts", p.Attempts, "after", p.After, "reason", p.Reason)
 	}
 	l.done(it)
 }

@@ -12,11 +12,15 @@ import (
 //
 // It blocks while another transaction holds id, for a time the store bounds, and then returns
 // [ErrBusy]. After a rollback that is nobody's fault, or a commit whose outcome is unknown, it claims
-// again, so fn may be called more than once; only one call takes effect. If the outcome stays unknown
+// again, so fn may be called more than once; only one call takes effect. A panic of fn rolls back and
+// goes on. If the outcome stays unknown
 // the error is [ErrInDoubt]: call Once again.
 func Once[TTx any](ctx context.Context, s Store[TTx], name, id string, fn func(ctx context.Context, tx TTx) error) (ran bool, err error) {
-	if id == "" || name == "" {
+	if id == "" {
 		return false, ErrNoID
+	}
+	if name == "" {
+		return false, Permanent(errors.New("onceward: Once needs a name, under which it remembers ids"))
 	}
 	const tries = 5
 	rec := []Record{{ID: StoredID(id)}}

@@ -82,10 +82,11 @@ func (l *lane) waitOn(it *item, after time.Duration) {
 
 // runTidy purges what the inbox need not remember any more.
 func (r *run) runTidy() {
-	if r.cfg.Retention == Forever {
-		return
+	every := tidyInterval
+	if r.cfg.Retention != Forever {
+		every = min(every, max(r.cfg.Retention/10, time.Second))
 	}
-	for r.sleep(min(tidyInterval, max(r.cfg.Retention/10, time.Second))) {
+	for r.sleep(every) {
 		if err := r.work.tidy(r.soft); err != nil && r.soft.Err() == nil {
 			r.log.Warn("purging the inbox failed; trying again in a while", "error", err)
 		}

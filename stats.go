@@ -28,7 +28,7 @@ type Stats struct {
 	Duplicates     int64 // dropped: finished, dead or waiting already
 	Skipped        int64 // not matched by Config.Match
 	Dead           int64 // became dead letters
-	Waiting        int64 // wait for a retry now
+	Waiting        int64 // put aside and not finished since, as far as this consumer knows
 	GivenBack      int64 // not settled: will be delivered again
 	Failed         int64 // handler calls that failed
 	Retried        int64 // handler calls with a message that had waited

@@ -2,6 +2,7 @@ package onceward_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -177,5 +178,58 @@ func TestFirstRecordsWithoutHints(t *testing.T) {
 	checkStats(t, c, onceward.Stats{Received: 130, Processed: 100, Duplicates: 30})
 	if n := counted.Load(); n < 16 || n > 32 {
 		t.Errorf("%d were counted, want 16, as many as can be in hand, and those of the batches at hand then", n)
+	}
+}
+
+// What is dead, and read again at every start of a source without hints, is not started, and so not
+// counted: later another body under its id is to run.
+func TestWhatIsPutAsideIsNotCounted(t *testing.T) {
+	s := memory.NewStore()
+	h := func(ctx ctx, tx *memory.Tx, d *onceward.Delivery) error {
+		if string(d.Body) == "bad" {
+			return onceward.Permanent(errBad)
+		}
+		return effect(ctx, tx, d)
+	}
+	bad := &onceward.Message{ID: "a", Body: []byte("bad")}
+	live := func(ms ...*onceward.Message) onceward.Stats {
+		src := memory.Messages(ms...)
+		src.NoHints = true
+		c := consumer(t, "c", src, s, h, onceward.Config{Attempts: 3})
+		run(t, c)
+		return c.Stats()
+	}
+	if n := live(bad); n.Dead != 1 {
+		t.Fatalf("%+v", n)
+	}
+	for range 5 {
+		if n := live(bad); n.Duplicates != 1 {
+			t.Fatalf("%+v", n)
+		}
+	}
+	if n := live(bad, &onceward.Message{ID: "a", Body: []byte("good")}); n.Processed != 1 || n.Duplicates != 1 {
+		t.Fatalf("%+v", n)
+	}
+	checkEffects(t, s, "a")
+}
+
+// A handler whose error reads like a conflict, every time, fails like any other.
+func TestAnEndlessConflictIsCharged(t *testing.T) {
+	for _, err := range []error{onceward.ErrConflict, onceward.ErrBusy} {
+		bubble(t, func(t *testing.T) {
+			s := memory.NewStore()
+			h := func(ctx ctx, tx *memory.Tx, d *onceward.Delivery) error {
+				if d.ID == "m3" {
+					return fmt.Errorf("by another connection: %w", err)
+				}
+				return effect(ctx, tx, d)
+			}
+			c := consumer(t, "c", memory.Messages(msgs("m", 5)...), s, h, onceward.Config{Attempts: 1})
+			run(t, c)
+			checkParked(t, s, "m3 dead")
+			if n := c.Stats(); n.Processed != 4 || n.Dead != 1 {
+				t.Errorf("%+v", n)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,10 +27,12 @@ type server struct {
 	open   func(*sql.DB, *sqlstore.Config) (*sqlstore.Store, error)
 	mark   string // the first placeholder
 	ends   []string
-	// busy are the errors that a statement of a killed connection may have.
 	kill   string // ends the connection whose number is given
 	number string // tells a connection's number
 }
+
+// Connections are cut on purpose, which the driver would report.
+var quietMySQL = sync.OnceFunc(func() { _ = mysql.SetLogger(&mysql.NopLogger{}) })
 
 func needs(t testing.TB, variable string) string {
 	t.Helper()
@@ -51,15 +54,18 @@ func postgresDSN(t testing.TB, settings map[string]string) string {
 	}
 	q := u.Query()
 	for name, value := range settings {
-		if name == "user" {
+		switch name {
+		case "user":
 			u.User = url.User(value)
-		} else if name == "host" {
+		case "host":
 			u.Host = value
-		} else {
+		case "database":
+			u.Path = value
+		default:
 			q.Set(name, value)
 		}
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
 	return u.String()
 }
 
@@ -70,7 +76,7 @@ func mysqlDSN(t testing.TB, settings map[string]string) string {
 		t.Fatal(err)
 	}
 	c.DBName = "onceward_test"
-	c.Logger = &mysql.NopLogger{} // cut connections are on purpose
+	quietMySQL()
 	c.Params = map[string]string{}
 	for name, value := range settings {
 		switch name {
@@ -109,9 +115,10 @@ var (
 	}
 )
 
-func (s server) through(driver string) *server {
-	s.driver = driver
-	return &s
+func (s *server) through(driver string) *server {
+	other := *s
+	other.driver = driver
+	return &other
 }
 
 // database opens a pool of connections, in the database of the tests.
@@ -265,10 +272,12 @@ func (s *server) suite(settings map[string]string) storetest.Harness[*sql.Tx] {
 }
 
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	t.Run("pgx", func(t *testing.T) { t.Parallel(); storetest.Run(t, pgxServer.suite(nil)) })
 	t.Run("pq", func(t *testing.T) { t.Parallel(); storetest.Run(t, pqServer.suite(nil)) })
 }
 
 func TestMySQL(t *testing.T) {
+	t.Parallel()
 	t.Run("mysql", func(t *testing.T) { t.Parallel(); storetest.Run(t, mysqlServer.suite(nil)) })
 }

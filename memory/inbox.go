@@ -79,6 +79,9 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, rs []oncewar
 			}
 			tx.dropRow(r.Row)
 		case onceward.Duplicate, onceward.Parked:
+			if r.Counted {
+				tx.counts = append(tx.counts, msgKey{consumer, r.ID})
+			}
 			if s.ours(tx, r.Row) != nil {
 				tx.dropRow(r.Row)
 			}
@@ -181,6 +184,9 @@ func (s *Store) park(consumer string, p *onceward.Parking) onceward.Found {
 	switch {
 	case found == onceward.Duplicate || found == onceward.Parked:
 		s.remove(s.ours(nil, p.Row))
+		if p.Counted {
+			delete(s.counts, msgKey{consumer, p.ID})
+		}
 	case found == onceward.Fresh || found == onceward.OtherBody && p.Dead:
 		s.putAside(consumer, p)
 	}
@@ -264,13 +270,16 @@ func (s *Store) Purge(ctx context.Context, consumer string, keep time.Duration, 
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if keep < 0 || limit <= 0 {
+	if keep < onceward.Forever || limit <= 0 {
 		return 0, errors.New("memory: Purge needs a limit, and how long to keep")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	horizon := time.Now().Add(-keep)
-	n := s.purgeRecords(consumer, horizon, limit)
+	n, horizon := 0, time.Now().Add(-onceward.KeepCounts)
+	if keep != onceward.Forever {
+		horizon = time.Now().Add(-keep)
+		n = s.purgeRecords(consumer, horizon, limit)
+	}
 	for k, c := range s.counts {
 		if n < limit && k.consumer == consumer && c.at.Before(horizon) {
 			delete(s.counts, k)

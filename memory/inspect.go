@@ -205,6 +205,7 @@ func (s *Store) Forget(ctx context.Context, consumer string, ids ...string) (int
 			delete(s.inbox[consumer].records, id)
 			n++
 		}
+		delete(s.counts, msgKey{consumer, id})
 	}
 	return n, nil
 }

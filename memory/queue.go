@@ -28,10 +28,8 @@ func (s *Store) Append(_ context.Context, tx *Tx, queue string, msgs ...*oncewar
 	if err := s.use(tx); err != nil {
 		return err
 	}
-	for _, m := range msgs {
-		if err := check(queue, m); err != nil {
-			return err
-		}
+	if err := onceward.CheckAppend(queue, msgs...); err != nil {
+		return err
 	}
 	for _, m := range msgs {
 		tx.appended = append(tx.appended, onceward.Entry{Queue: queue, Message: clone(m)})

@@ -222,7 +222,7 @@ func (k *known) judge(r *onceward.Record) onceward.Found {
 	return 0
 }
 
-// tidy deletes the rows of what is finished, or waits already, and the counts of what is fresh.
+// tidy deletes the rows of what is finished, or waits already, and their counts.
 func (c *claim) tidy(ctx context.Context) error {
 	var seqs []any
 	for i, f := range c.found {
@@ -233,7 +233,7 @@ func (c *claim) tidy(ctx context.Context) error {
 				c.s.appended(c.tx, onceward.Retries) // the next one of its key may be leased
 			}
 		}
-		if r.Counted && f == onceward.Fresh {
+		if r.Counted && (f == onceward.Fresh || f == onceward.Duplicate || f == onceward.Parked) {
 			c.counted = append(c.counted, []byte(r.ID))
 		}
 	}

@@ -145,7 +145,10 @@ func (s *Store) Forget(ctx context.Context, consumer string, ids ...string) (n i
 		stored[i] = []byte(onceward.StoredID(id))
 	}
 	err = s.run(ctx, false, func(ctx context.Context, t *transaction) error {
-		n, err = s.execIn(ctx, t.tx, s.sql.Forget, stored, num)
+		if n, err = s.execIn(ctx, t.tx, s.sql.Forget, stored, num); err != nil {
+			return err
+		}
+		_, err = s.execIn(ctx, t.tx, s.sql.DeleteCounts, stored, []byte(consumer))
 		return err
 	})
 	return n, err

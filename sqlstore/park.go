@@ -91,7 +91,9 @@ func (p *parker) park(ctx context.Context) error {
 				return err
 			}
 			p.rs[k].Row = nil // it is the parked row now
-			p.counted = append(p.counted, []byte(p.ps[i].ID))
+			if p.ps[i].Counted && f == onceward.OtherBody {
+				p.counted = append(p.counted, []byte(p.ps[i].ID))
+			}
 		}
 	}
 	return p.tidy(ctx)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -35,7 +36,15 @@ func (s *Store) Advance(ctx context.Context, tx *sql.Tx, consumer string, ps []o
 		if err != nil {
 			return s.failStatement(ctx, err)
 		}
-		if n == 0 {
+		if n == 0 { // MySQL does not count a row that has the position already
+			var next, epoch int64
+			err = s.queryRow(ctx, tx, s.sql.Position, []byte(consumer), anyLength(p.Log), int64(p.Partition)).Scan(&next, &epoch)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return s.failStatement(ctx, err)
+			}
+			if err == nil && epoch == p.Epoch && next == p.Next {
+				continue
+			}
 			return fmt.Errorf("%w: %s of consumer %s has another owner", onceward.ErrStale, p, onceward.Quote(consumer))
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward"
 )
 
 // hands remember where the next Purge of a consumer goes on.
@@ -44,8 +46,11 @@ const mostPause = 100 * time.Millisecond
 // in a short transaction of its own, and rests after each as long as it took. Where another process
 // purges the same tables, on Postgres and MySQL, it leaves it to that one and returns.
 func (s *Store) Purge(ctx context.Context, consumer string, keep time.Duration, limit int) (int, error) {
-	if keep < 0 || limit <= 0 {
+	if limit <= 0 {
 		return 0, nil
+	}
+	if keep == onceward.Forever {
+		return s.purgeCounts(ctx, consumer, onceward.KeepCounts, limit)
 	}
 	num, err := s.lookUp(ctx, consumer)
 	if err != nil {

@@ -26,7 +26,7 @@ func (s *Store) each(ctx context.Context, q querier, fn func(scan func(dest ...a
 	if err != nil {
 		return err
 	}
-	defer rs.Close() //nolint:errcheck // Err tells
+	defer rs.Close()
 	for rs.Next() {
 		if err := fn(rs.Scan); err != nil {
 			return err

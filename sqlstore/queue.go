@@ -118,10 +118,8 @@ func mapHeaders(h onceward.Headers, f func(string) string) onceward.Headers {
 // after the commit of a transaction of InTx; for a transaction that the program has begun itself
 // they poll.
 func (s *Store) Append(ctx context.Context, tx *sql.Tx, queue string, msgs ...*onceward.Message) error {
-	for _, m := range msgs {
-		if m.ID == "" {
-			return onceward.ErrNoID
-		}
+	if err := onceward.CheckAppend(queue, msgs...); err != nil {
+		return err
 	}
 	for _, m := range msgs {
 		r := row{queue: queue, id: onceward.StoredID(m.ID), orderKey: m.Key, state: onceward.Waiting, msg: m}

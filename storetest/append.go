@@ -74,6 +74,11 @@ func (e *env[TTx]) appendNoID() {
 	if err := e.append(nil, "q", msg("a", "x"), msg("", "x")); !errors.Is(err, onceward.ErrNoID) {
 		e.Fatalf("Append of a message without an id = %v, want ErrNoID", err)
 	}
+	for queue, m := range map[string]*onceward.Message{"": msg("a", "x"), onceward.Retries: msg("a", "x"), "q": nil} {
+		if err := e.append(nil, queue, m); !onceward.IsPermanent(err) {
+			e.Errorf("Append of %v to the queue %q = %v, want a permanent error", m, queue, err)
+		}
+	}
 	e.wantRows(onceward.Filter{}, 0)
 }
 

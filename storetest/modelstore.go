@@ -103,6 +103,9 @@ func (m *model) claimed(c string, r onceward.Record, f onceward.Found) {
 		m.remove(m.ours(r.Row))
 	case onceward.Duplicate, onceward.Parked:
 		m.remove(m.ours(r.Row))
+		if r.Counted {
+			delete(m.counts, c+r.ID)
+		}
 	default: // nothing is recorded, and the row stays
 	}
 }
@@ -148,6 +151,9 @@ func (m *model) parked(c string, p onceward.Parking, f onceward.Found) {
 	switch {
 	case f == onceward.Duplicate || f == onceward.Parked:
 		m.remove(r)
+		if p.Counted {
+			delete(m.counts, c+p.ID)
+		}
 	case f == onceward.Fresh || f == onceward.OtherBody && p.Dead:
 		if r == nil {
 			r = &row{id: p.Message.ID, body: string(p.Message.Body)}
@@ -217,6 +223,7 @@ func (m *model) operate(what string, f onceward.Filter) int {
 			n = 1
 		}
 		delete(m.finished, f.Consumer+f.ID)
+		delete(m.counts, f.Consumer+f.ID)
 		return n
 	}
 	for _, r := range slices.Clone(m.rows) {

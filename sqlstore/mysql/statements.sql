@@ -180,7 +180,7 @@ FOR UPDATE
 
 -- name: Record
 INSERT INTO {p}inbox (consumer, id, fp, at) SELECT num, ?, ?, {now} FROM {p}consumers WHERE name = ?
-ON DUPLICATE KEY UPDATE id = VALUES(id)
+ON DUPLICATE KEY UPDATE fp = IF({p}inbox.fp = VALUES(fp), {p}inbox.fp, 0)
 
 -- name: FinishedFrom
 SELECT c.name, i.id, i.at FROM {p}consumers c CROSS JOIN {p}inbox i

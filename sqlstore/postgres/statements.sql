@@ -180,8 +180,8 @@ SELECT seq, queue, consumer, id, fp FROM {p}queue WHERE state = 3 AND
 FOR UPDATE
 
 -- name: Record
-INSERT INTO {p}inbox (consumer, id, fp, at) SELECT num, ?::bytea, ?::bigint, {now} FROM {p}consumers WHERE name = ?
-ON CONFLICT DO NOTHING
+INSERT INTO {p}inbox AS i (consumer, id, fp, at) SELECT num, ?::bytea, ?::bigint, {now} FROM {p}consumers WHERE name = ?
+ON CONFLICT (consumer, id) DO UPDATE SET fp = 0 WHERE i.fp <> excluded.fp
 
 -- name: FinishedFrom
 SELECT c.name, i.id, i.at FROM {p}consumers c CROSS JOIN {p}inbox i
@@ -198,9 +198,10 @@ SELECT pg_try_advisory_xact_lock(hashtext(current_schema() || '.{p}purge'), 1)
 SELECT pg_relation_size('{p}inbox') / current_setting('block_size')::bigint
 
 -- name: Purge
+-- "+ 0" keeps it from reading all of a consumer's keys instead of the pages.
 DELETE FROM {p}inbox WHERE ctid = ANY (ARRAY(
 	SELECT i.ctid FROM {p}inbox i
-	WHERE i.ctid >= ?::text::tid AND i.ctid < ?::text::tid AND i.consumer = ? AND i.at < (SELECT {now}) - ? AND NOT EXISTS (
+	WHERE i.ctid >= ?::text::tid AND i.ctid < ?::text::tid AND i.consumer + 0 = ? AND i.at < (SELECT {now}) - ? AND NOT EXISTS (
 		SELECT FROM {p}queue q WHERE q.queue = {retries} AND q.consumer = ? AND q.id = i.id)
 	LIMIT ?))
 

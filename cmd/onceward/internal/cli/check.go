@@ -20,8 +20,8 @@ type checkCmd struct {
 // Run is the command. It runs the setup file, as run does, for statements need its tables.
 func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 	cfg, err := config.Load(c.Config)
-	if err == nil && len(cfg.Consumers) == 0 {
-		err = cfg.Errorf("consumers", "missing: there is nothing to run")
+	if err == nil {
+		err = cfg.RequireConsumers()
 	}
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ type runCmd struct {
 // Run is the command.
 func (c *runCmd) Run(ctx context.Context, a *app) error {
 	cfg, err := config.Load(c.Config)
-	if err == nil && len(cfg.Consumers) == 0 {
-		err = cfg.Errorf("consumers", "missing: there is nothing to run")
+	if err == nil {
+		err = cfg.RequireConsumers()
 	}
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (w *worker) report(ctx context.Context, err error) error {
 		return err
 	}
 	if w.cmd.Strict && dead > 0 {
-		return &exitError{exitDead, fmt.Errorf("%d dead letters remain; see: onceward dead list %s", dead, w.cmd.Config)}
+		return &exitError{exitDead, fmt.Errorf("there are dead letters, %s in all; see: onceward dead list %s", thousands(dead), w.cmd.Config)}
 	}
 	return nil
 }

@@ -4,12 +4,14 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/internal/jsonpath"
@@ -99,6 +101,12 @@ type ID struct {
 // IsZero reports whether the broker's message id is meant.
 func (i ID) IsZero() bool { return !i.Content && i.Single == nil && i.Parts == nil }
 
+// HasHeader reports whether the id, or a part of it, is a header.
+func (i ID) HasHeader() bool {
+	isHeader := func(p Pick) bool { return p.Header != "" }
+	return i.Single != nil && isHeader(*i.Single) || slices.ContainsFunc(i.Parts, isHeader)
+}
+
 // Pick is a place in a message; exactly one field is set.
 type Pick struct {
 	Path     *jsonpath.Path
@@ -132,6 +140,22 @@ type Statement struct {
 type Param struct {
 	Name string
 	Path jsonpath.Path
+}
+
+// RequireConsumers is an error if the config has none.
+func (c *Config) RequireConsumers() error {
+	if len(c.Consumers) > 0 {
+		return nil
+	}
+	return c.ErrorAt(1, "consumers", "missing: there is nothing to run")
+}
+
+// Place is a field's name and where it is, for texts.
+func (c *Config) Place(field string) string {
+	if line := c.lines[field]; line > 0 {
+		return fmt.Sprintf("%s (%s:%d)", field, c.File, line)
+	}
+	return fmt.Sprintf("%s (%s)", field, c.File)
 }
 
 // Errorf is an error about a field, such as "setup" or "consumers[0].source".
@@ -191,7 +215,7 @@ func (c *Config) read(root *node, storeOnly bool) {
 	}
 	root.each(readers)
 	if !stored && root.isMapping() {
-		root.doc.faultf(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
+		root.doc.faultf(1, "store", "missing; add for example \"store: sqlite:onceward.db\"")
 	}
 	if consumers {
 		c.checkTogether(root.doc)
@@ -248,8 +272,13 @@ func (c *Config) readHTTP(n *node) {
 	if !ok {
 		return
 	}
-	if _, _, err := net.SplitHostPort(s); err != nil {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil || port == "" {
 		n.faultf("%q is not an address like localhost:8080", s)
+		return
+	}
+	if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil { // asks no server
+		n.faultf("%q: there is no port %s; ports are 0 to 65535", s, port)
 		return
 	}
 	c.HTTP = s

@@ -118,7 +118,6 @@ func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 		{"bad port", edit("sqlite:payments.db", "postgres://u@h:70000/db"), `onceward.yaml:1: store: the port is not between 1 and 65535`},
 		{"bad prefix", edit("sqlite:payments.db", "postgres://u@h/db?table_prefix=A-"), `onceward.yaml:1: store: table_prefix must be lower-case letters, digits and _, at most 31, and not begin with a digit`},
 		{"quotes of another database", strings.Replace(edit("sqlite:payments.db", "postgres://u@h/db"), "id = :account", "id = $$:account", 1), `onceward.yaml:13: consumers[0].handler.sql[0].run: $$ is not closed`},
-		{"no store named", "store: x\n", `onceward.yaml:1: store: x:… is no store; use sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE`},
 		{"store without a directory", edit("payments.db", "nowhere/payments.db"), `onceward.yaml:1: store: DIR/nowhere/payments.db: the directory does not exist`},
 		{"store is a directory", edit("payments.db", "folder"), `onceward.yaml:1: store: DIR/folder is a directory`},
 		{"setup missing", edit("schema.sql", "no.sql"), `onceward.yaml:2: setup: DIR/no.sql: no such file or directory`},
@@ -133,9 +132,17 @@ func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 		{"retention of a file", edit("retention: forever", "retention: 30d"), `onceward.yaml:23: consumers[0].retention: a file is read from its start each time, so its messages must be remembered for ever; write forever, or leave it out`},
 		{"relays", good + "relays: []\n", `onceward.yaml:24: relays: relays are not built in yet`},
 		{"bad address", edit("localhost:0", "8080"), `onceward.yaml:3: http: "8080" is not an address like localhost:8080`},
+		{"port out of range", edit("localhost:0", "localhost:99999"), `onceward.yaml:3: http: "localhost:99999": there is no port 99999; ports are 0 to 65535`},
+		{"no port", edit("localhost:0", "'localhost:'"), `onceward.yaml:3: http: "localhost:" is not an address like localhost:8080`},
+		{"store without a kind", edit("sqlite:payments.db", "foo.db"), `onceward.yaml:1: store: "foo.db" does not say what kind of store it is; did you mean sqlite:foo.db?`},
+		{"header of a line", edit("$.payment_id", "header:x"), `onceward.yaml:8: consumers[0].id: lines of file have no headers; use a JSON path such as $.id, or content`},
+		{"header of a line in a list", strings.Replace(edit("$.payment_id", "[$.a, header:x]"), "file:payments.ndjson", "stdin", 1), `onceward.yaml:8: consumers[0].id: lines of stdin have no headers; use a JSON path such as $.id, or content`},
+		{"key in a header of a line", edit("key: $.account", "key: header:account"), `onceward.yaml:9: consumers[0].key: lines of file have no headers; use a JSON path such as $.account`},
+		{"unclosed variable", edit("$.account\n    match", "${NOPE\n    match"), `onceward.yaml:9: consumers[0].key: ${ is not followed by a variable's name and }, as in ${NAME}; for ${ itself write $${`},
+		{"variable without a name", edit("payments.db", "${}.db"), `onceward.yaml:1: store: ${ is not followed by a variable's name and }, as in ${NAME}; for ${ itself write $${`},
 		{"syntax", "store: [a\n", `onceward.yaml:1: sequence end token ']' not found`},
 		{"field twice", "store: sqlite:a\nstore: sqlite:b\n", `onceward.yaml:2: mapping key "store" already defined at [1:1]`},
-		{"no store", "http: localhost:0\n", `onceward.yaml: store: missing; add for example "store: sqlite:onceward.db"`},
+		{"no store", "http: localhost:0\n", `onceward.yaml:1: store: missing; add for example "store: sqlite:onceward.db"`},
 		{"empty", "\n", `onceward.yaml: the config file is empty`},
 		{"no mapping", "- a\n", `onceward.yaml:1: fields are expected here, as in "name: value"`},
 		{"consumer is text", "store: sqlite:a\nconsumers: [a]\n", `onceward.yaml:2: consumers[0]: fields are expected here, as in "name: value"`},
@@ -178,6 +185,10 @@ func TestVariablesAreExpandedInScalars(t *testing.T) {
 	t.Setenv("DB", "a b: [c")
 	c, err := Load(inDir(t, edit("payments.db", "${DB}.db")))
 	if err != nil || filepath.Base(c.Store.Path) != "a b: [c.db" {
+		t.Errorf("%v %v", c.Store, err)
+	}
+	c, err = Load(inDir(t, edit("payments.db", "$${x$${.db")))
+	if err != nil || filepath.Base(c.Store.Path) != "${x${.db" {
 		t.Errorf("%v %v", c.Store, err)
 	}
 	c, err = Load(inDir(t, edit("payments.db", "$${DB}$DB$$.db")))

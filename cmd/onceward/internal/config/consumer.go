@@ -280,6 +280,9 @@ func (k *Consumer) check(n *node, seen map[string]bool) {
 	if s.BackoffFirst > 0 && s.BackoffMost > 0 && s.BackoffFirst > s.BackoffMost {
 		faultf("backoff", "first is longer than most")
 	}
+	if k.Source.Kind == File || k.Source.Kind == Stdin {
+		k.checkLines(faultf)
+	}
 	switch k.Guarantee {
 	case EffectivelyOnce:
 		lines := k.Source.Kind == File || k.Source.Kind == Stdin
@@ -291,6 +294,17 @@ func (k *Consumer) check(n *node, seen map[string]bool) {
 		}
 	case AtLeastOnce, AtMostOnce:
 		k.checkPlain(seen, faultf)
+	}
+}
+
+// checkLines refuses what lines do not have.
+func (k *Consumer) checkLines(faultf func(name, format string, args ...any)) {
+	const what = "lines of %s have no headers; use a JSON path such as $.%s"
+	if k.ID.HasHeader() {
+		faultf("id", what+", or content", k.Source.Kind, "id")
+	}
+	if k.Key != nil && k.Key.Header != "" {
+		faultf("key", what, k.Source.Kind, k.Key.Header)
 	}
 }
 

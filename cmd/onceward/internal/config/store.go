@@ -56,7 +56,7 @@ func (c *Config) readStore(n *node) {
 	if !ok {
 		return
 	}
-	kind, rest, _ := strings.Cut(s, ":")
+	kind, rest, named := strings.Cut(s, ":")
 	switch kind {
 	case "sqlite":
 		c.readSQLite(n, s, rest)
@@ -67,6 +67,10 @@ func (c *Config) readStore(n *node) {
 		c.Store.Kind = MySQL
 		c.readServer(n, s)
 	default:
+		if !named && !strings.ContainsAny(s, "@/") {
+			n.faultf("%q does not say what kind of store it is; did you mean sqlite:%s?", s, s)
+			return
+		}
 		n.faultf("%s:… is no store; use sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE", kind)
 	}
 }
