@@ -91,6 +91,7 @@ type bench struct {
 
 // The program keeps its promises with every server that is there.
 func TestServers(t *testing.T) {
+	t.Parallel()
 	bin, want := buildProgram(t), expectSome(t)
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestServers(t *testing.T) {
 // newBench makes a database.
 func newBench(t *testing.T, s *server, bin string) *bench {
 	t.Helper()
-	name := fmt.Sprintf("onceward_program_%d", rand.Uint32()) //nolint:gosec // a name
+	name := fmt.Sprintf("onceward_program_%d", rand.Uint32())
 	admin, _ := s.connect(t, "")
 	t.Cleanup(func() { closeDatabase(t, admin) })
 	if _, err := admin.ExecContext(t.Context(), fmt.Sprintf(s.create, name)); err != nil {
@@ -236,7 +237,7 @@ func (b *bench) killed(want *expectation) {
 	b.onceward(0, "migrate", "up", "onceward.yaml")
 	seed := envInt(b.T, "ONCEWARD_KILL_SEED", int(time.Now().UnixNano()&0xFFFFFF))
 	b.Logf("to repeat the same points: ONCEWARD_KILL_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(uint64(seed), 1)) //nolint:gosec // to be repeated
+	random := rand.New(rand.NewPCG(uint64(seed), 1))
 	applied := 0
 	for life := range 10 {
 		liveFor(b.T, b.bin, b.dir, 100*time.Millisecond+time.Duration(random.Int64N(int64(500*time.Millisecond))))
