@@ -247,6 +247,16 @@ type entry struct {
 // expectPayments reads the example's lines and says what must become of them.
 func expectPayments(t *testing.T) *expectation {
 	t.Helper()
+	content, err := os.ReadFile(filepath.Join(exampleDir, "payments.ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expectLines(t, string(content))
+}
+
+// expectLines is expectPayments for other lines.
+func expectLines(t *testing.T, content string) *expectation {
+	t.Helper()
 	schema, err := os.ReadFile(filepath.Join(exampleDir, "schema.sql"))
 	if err != nil {
 		t.Fatal(err)
@@ -258,11 +268,7 @@ func expectPayments(t *testing.T) *expectation {
 	e := &expectation{dead: map[string]int{}, opening: readBalances(t, db, sqliteBytes), ledger: map[string]entry{}}
 	e.balances = maps.Clone(e.opening)
 
-	content, err := os.ReadFile(filepath.Join(exampleDir, "payments.ndjson"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(content), "\n")
+	lines := strings.Split(content, "\n")
 	if lines[len(lines)-1] != "" {
 		t.Fatal("the file does not end with a line feed")
 	}

@@ -179,7 +179,7 @@ func Load(file string) (*Config, error) { return load(file, false) }
 func LoadStore(file string) (*Config, error) { return load(file, true) }
 
 func load(file string, storeOnly bool) (*Config, error) {
-	text, err := os.ReadFile(file) //nolint:gosec // the file that the user names
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, &Error{File: file, What: "the config file can't be read: " + plain(err)}
 	}
@@ -257,7 +257,7 @@ func (c *Config) checkFile(n *node, s string) string {
 		n.faultf("%s", sources.NotRegular(path, info)) // opening a pipe would wait for its writer
 		return path
 	}
-	f, err := os.Open(path) //nolint:gosec // the file that the user names
+	f, err := os.Open(path)
 	if err != nil {
 		n.faultf("%s: %s", path, plain(err))
 		return path

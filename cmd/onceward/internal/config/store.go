@@ -46,6 +46,7 @@ func (s Store) Dialect() sqltext.Dialect {
 		return sqltext.Postgres
 	case MySQL:
 		return sqltext.MySQL
+	case SQLite:
 	}
 	return sqltext.SQLite
 }

@@ -200,7 +200,7 @@ func each(ctx context.Context, db *sql.DB, query string, f func(a, b string)) er
 	if err != nil {
 		return err
 	}
-	defer rows.Close() //nolint:errcheck // nothing was written
+	defer rows.Close()
 	for rows.Next() {
 		var a, b string
 		if err := rows.Scan(&a, &b); err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,11 @@ func (*postgres) bytesParams(ctx context.Context, db *sql.DB, stmt string) (are 
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	err = conn.Raw(func(c any) error {
-		d, err := c.(*stdlib.Conn).Conn().Prepare(ctx, "", stmt)
+		raw, ok := c.(*stdlib.Conn)
+		if !ok {
+			return fmt.Errorf("%T is no connection to Postgres", c)
+		}
+		d, err := raw.Conn().Prepare(ctx, "", stmt)
 		if err != nil {
 			return err
 		}
@@ -105,17 +110,12 @@ func (*postgres) fault(err error) bool {
 
 func (*postgres) refusal(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		text := e.Message
-		for _, more := range []string{e.Detail, e.Hint} {
-			if more != "" {
-				text += "; " + more
-			}
+		parts := []string{e.Message, e.Detail, e.Hint}
+		if e.Code == "42P08" || e.Code == "42P18" {
+			parts = append(parts, "say the parameter's type, as in :name::text")
 		}
-		switch e.Code {
-		case "42P08", "42P18":
-			text += "; say the parameter's type, as in :name::text"
-		}
-		return text + " (SQLSTATE " + e.Code + ")"
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		return strings.Join(parts, "; ") + " (SQLSTATE " + e.Code + ")"
 	}
 	return err.Error()
 }
@@ -186,7 +186,7 @@ func (*postgres) old(ctx context.Context, db *sql.DB, r *Report) error {
 	if err != nil {
 		return err
 	}
-	defer rows.Close() //nolint:errcheck // nothing was written
+	defer rows.Close()
 	for rows.Next() {
 		var what string
 		var seconds int64

@@ -57,7 +57,7 @@ func (f *decimals) form(ctx context.Context, places []int) (*sql.Stmt, string, e
 	if len(f.forms) == mostForms {
 		return nil, text, nil
 	}
-	s, err := f.db.PrepareContext(ctx, text)
+	s, err := f.db.PrepareContext(ctx, text) //nolint:sqlclosecheck // close does it
 	if err != nil {
 		return nil, "", err
 	}

@@ -122,7 +122,7 @@ func (st *statement) arg(i int, v any) any {
 }
 
 func (st *statement) exec(ctx context.Context, b *bound, args []any) (sql.Result, error) {
-	prepared, text, err := st.form(ctx, args)
+	prepared, text, err := st.form(ctx, args) //nolint:sqlclosecheck // Close does it
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (st *statement) exec(ctx context.Context, b *bound, args []any) (sql.Result
 	}
 	here := b.stmts[prepared]
 	if here == nil {
-		here = b.tx.StmtContext(ctx, prepared)
+		here = b.tx.StmtContext(ctx, prepared) //nolint:sqlclosecheck // the end of the transaction does it
 		b.stmts[prepared] = here
 	}
 	return here.ExecContext(ctx, args...)

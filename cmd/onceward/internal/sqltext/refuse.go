@@ -36,11 +36,11 @@ var forbidden = [...]map[string]string{
 // words is forbidden by word, with those that are in every dialect.
 func words(by map[string]string) map[string]string {
 	all := map[string]string{}
-	for _, w := range strings.Fields("BEGIN COMMIT END ROLLBACK SAVEPOINT RELEASE START ABORT XA") {
+	for w := range strings.FieldsSeq("BEGIN COMMIT END ROLLBACK SAVEPOINT RELEASE START ABORT XA") {
 		all[w] = ownTransaction
 	}
 	for cure, list := range by {
-		for _, w := range strings.Fields(list) {
+		for w := range strings.FieldsSeq(list) {
 			all[w] = cure
 		}
 	}
