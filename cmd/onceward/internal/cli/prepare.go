@@ -35,18 +35,19 @@ func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
 	defer stop()
 
 	end := time.Now().Add(w.cmd.GiveUpAfter)
-	say := sync.OnceFunc(func() { w.log.Warn("waiting for the database: it is locked, away, or busy with the setup file") })
+	var said sync.Once
+	say := func(why any) { said.Do(func() { w.log.Warn("waiting for the database", "reason", why) }) }
 	var why error
 	for {
-		slow := time.AfterFunc(prepareSlow, say)
+		slow := time.AfterFunc(prepareSlow, func() { say("it is locked, away, or busy with the setup file") })
 		err := w.prepare(ctx, end)
 		slow.Stop()
 		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil: // a signal, which the caller could not see any more
 			w.stopped.Store(true)
-			w.log.Info("stopped before the database was ready")
+			w.log.Info("stopped before anything was read")
+			return nil
+		case err == nil:
 			return nil
 		case isFault(err) || !w.store.db.Passes(err):
 			return err
@@ -54,7 +55,7 @@ func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
 		if why == nil || !errors.Is(err, context.DeadlineExceeded) { // the time is up: that is no reason
 			why = err
 		}
-		say()
+		say(why)
 		if finite(cfg) && time.Now().After(end) {
 			return fmt.Errorf("the database was not ready for %s: %w", w.cmd.GiveUpAfter, why)
 		}

@@ -125,7 +125,7 @@ func TestRunWithAQueueWaitsUntilASignal(t *testing.T) {
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	p.line("stopped before the database was ready")
+	p.line("stopped before anything was read")
 	p.end(0)
 }
 
