@@ -63,6 +63,7 @@ func (p *place) wantEffects(t *testing.T, want map[string]int) {
 }
 
 func TestServerGuarded(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		if got := p.store.Guarded(); got != s.isPostgres() {
@@ -82,6 +83,7 @@ func TestServerGuarded(t *testing.T) {
 }
 
 func TestServerQueue(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		brokertest.Run(t, brokertest.Harness{Ordered: true, Returns: true, Open: func(t *testing.T) brokertest.Instance {
 			return queueInstance(s.place(t, nil).store)
@@ -116,6 +118,7 @@ func queueInstance(s *sqlstore.Store) brokertest.Instance {
 
 // After a transaction the connection is as it was, whatever the handler did.
 func TestServerConnectionComesBackClean(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		p.db.SetMaxOpenConns(1)
@@ -139,6 +142,7 @@ func TestServerConnectionComesBackClean(t *testing.T) {
 // A handler that swallows an error on which the database gives up the transaction is found out, and
 // nothing takes effect.
 func TestServerSwallowedError(t *testing.T) {
+	t.Parallel()
 	for _, s := range []*server{pgxServer, pqServer} {
 		for _, pooled := range []bool{false, true} {
 			t.Run(fmt.Sprint(s.driver, pooled), func(t *testing.T) {
@@ -190,6 +194,7 @@ func TestMySQLNothingEscapesAfterACommit(t *testing.T) {
 
 // The database's own default isolation does not matter: the store sets its own.
 func TestServerTwinsAtAnyDefaultIsolation(t *testing.T) {
+	t.Parallel()
 	levels := []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"}
 	eachServer(t, func(t *testing.T, s *server) {
 		for _, level := range levels {
@@ -259,6 +264,7 @@ func TestPostgresClaimRefusesIsolation(t *testing.T) {
 // Where a winner rolls back while two copies wait, or two transactions lock crosswise, the database may
 // choose a victim: it is told to run again, and nothing happens twice.
 func TestServerDeadlocks(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		want := map[string]int{}
@@ -325,27 +331,15 @@ func waitForLocks(t *testing.T, p *place, n int) {
 
 // A handler that locks rows crosswise with another gets ErrConflict, and the other goes on.
 func TestServerHandlersDeadlock(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		must(t, p.db, "INSERT INTO "+p.prefix+"effects VALUES ('x'), ('y')", "CREATE UNIQUE INDEX "+p.prefix+"i ON "+p.prefix+"effects (id)")
-		both := make(chan struct{}, 2)
+		first := make(chan struct{}, 2)
 		errs := make(chan error, 2)
 		for _, order := range [][2]string{{"x", "y"}, {"y", "x"}} {
 			go func() {
-				errs <- p.store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-					for i, id := range order {
-						if _, err := tx.ExecContext(ctx, "SELECT id FROM "+p.prefix+"effects WHERE id = '"+id+"' FOR UPDATE"); err != nil {
-							return err
-						}
-						if i == 0 {
-							both <- struct{}{}
-							for len(both) < 2 {
-								<-time.After(time.Millisecond)
-							}
-						}
-					}
-					return nil
-				})
+				errs <- p.store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return p.crosswise(ctx, tx, order, first) })
 			}()
 		}
 		lost := 0
@@ -363,8 +357,25 @@ func TestServerHandlersDeadlock(t *testing.T) {
 	})
 }
 
+// crosswise locks one row and, when both have their first, the other.
+func (p *place) crosswise(ctx context.Context, tx *sql.Tx, order [2]string, first chan struct{}) error {
+	for _, id := range order {
+		if _, err := tx.ExecContext(ctx, "SELECT id FROM "+p.prefix+"effects WHERE id = '"+id+"' FOR UPDATE"); err != nil {
+			return err
+		}
+		if id == order[0] {
+			first <- struct{}{}
+			for len(first) < 2 {
+				<-time.After(time.Millisecond)
+			}
+		}
+	}
+	return nil
+}
+
 // The claim's patience is its own: a handler's statement waits as long as the session lets it.
 func TestServerPatienceIsTheClaimsAlone(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		query := "SELECT current_setting('lock_timeout')"
@@ -389,6 +400,7 @@ func TestServerPatienceIsTheClaimsAlone(t *testing.T) {
 
 // The connection is killed in the middle: an outage, no fault of the handler's, and nothing happened.
 func TestServerKilledConnection(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		for _, returned := range []bool{true, false} {
@@ -419,6 +431,7 @@ func TestServerKilledConnection(t *testing.T) {
 }
 
 func TestServerSchema(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.bare(t, nil)
 		refused(t, p.store)
@@ -462,8 +475,9 @@ func TestPostgresMigrationsByHand(t *testing.T) {
 
 // A server that is gone, a database that does not exist.
 func TestServerUnreachable(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
-		for _, settings := range []map[string]string{{"host": "127.0.0.1:1"}, {"database": "nowhere", "dbname": "nowhere"}} {
+		for _, settings := range []map[string]string{{"host": "127.0.0.1:1"}, {"database": "nowhere"}} {
 			if _, ok := settings["host"]; ok && !s.isPostgres() {
 				settings["database"] = "onceward_test"
 			}

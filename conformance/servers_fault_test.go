@@ -31,7 +31,7 @@ type cutter struct {
 
 func newCutter(t *testing.T, target string) *cutter {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (c *cutter) accept() {
 		if err != nil {
 			return
 		}
-		srv, err := net.Dial("tcp", c.target)
+		srv, err := new(net.Dialer).DialContext(c.t.Context(), "tcp", c.target)
 		if err != nil {
 			c.t.Errorf("the server: %v", err)
 			return
@@ -153,6 +153,7 @@ func (s *server) address(t *testing.T) string {
 
 // A COMMIT without an answer is in doubt, whether or not it happened; claiming again finds out.
 func TestServerCommitInDoubt(t *testing.T) {
+	t.Parallel()
 	const times = 30
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
@@ -226,6 +227,7 @@ func TestPostgresSerializationFailure(t *testing.T) {
 
 // Everything but Migrate works with the rights to read and write rows only.
 func TestServerRightsToRowsSuffice(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		role := strings.TrimSuffix(p.prefix, "_")
@@ -365,6 +367,7 @@ func TestMySQLLaxSettings(t *testing.T) {
 
 // An error of the claim's insert is never taken for a duplicate.
 func TestServerClaimHidesNoError(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s *server) {
 		p := s.place(t, nil)
 		must(t, p.db, "ALTER TABLE "+p.prefix+"inbox ADD CONSTRAINT "+p.prefix+"no CHECK (fp <> 7)")

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ type server struct {
 	number string // tells a connection's number
 }
 
-func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) } // connections are cut on purpose
+// Connections are cut on purpose, which the driver would report.
+var quietMySQL = sync.OnceFunc(func() { _ = mysql.SetLogger(&mysql.NopLogger{}) })
 
 func needs(t testing.TB, variable string) string {
 	t.Helper()
@@ -52,11 +54,14 @@ func postgresDSN(t testing.TB, settings map[string]string) string {
 	}
 	q := u.Query()
 	for name, value := range settings {
-		if name == "user" {
+		switch name {
+		case "user":
 			u.User = url.User(value)
-		} else if name == "host" {
+		case "host":
 			u.Host = value
-		} else {
+		case "database":
+			u.Path = value
+		default:
 			q.Set(name, value)
 		}
 	}
@@ -71,6 +76,7 @@ func mysqlDSN(t testing.TB, settings map[string]string) string {
 		t.Fatal(err)
 	}
 	c.DBName = "onceward_test"
+	quietMySQL()
 	c.Params = map[string]string{}
 	for name, value := range settings {
 		switch name {
@@ -109,9 +115,10 @@ var (
 	}
 )
 
-func (s server) through(driver string) *server {
-	s.driver = driver
-	return &s
+func (s *server) through(driver string) *server {
+	other := *s
+	other.driver = driver
+	return &other
 }
 
 // database opens a pool of connections, in the database of the tests.
@@ -265,10 +272,12 @@ func (s *server) suite(settings map[string]string) storetest.Harness[*sql.Tx] {
 }
 
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	t.Run("pgx", func(t *testing.T) { t.Parallel(); storetest.Run(t, pgxServer.suite(nil)) })
 	t.Run("pq", func(t *testing.T) { t.Parallel(); storetest.Run(t, pqServer.suite(nil)) })
 }
 
 func TestMySQL(t *testing.T) {
+	t.Parallel()
 	t.Run("mysql", func(t *testing.T) { t.Parallel(); storetest.Run(t, mysqlServer.suite(nil)) })
 }

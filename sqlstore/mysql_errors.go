@@ -18,15 +18,15 @@ const (
 
 type mysqlErrors struct{}
 
-func (e mysqlErrors) class(err error) (class error, permanent bool) {
+func (e mysqlErrors) class(err error) (bool, error) { //nolint:unparam // of other databases some are permanent
 	switch mysqlNumber(err) {
 	case numberLockTime, numberDeadlock, numberChanged, 3101: // 3101: group replication
-		return onceward.ErrConflict, false
+		return false, onceward.ErrConflict
 	}
 	if e.outage(err) {
-		return onceward.ErrUnavailable, false
+		return false, onceward.ErrUnavailable
 	}
-	return goneClass(err), false
+	return false, goneClass(err)
 }
 
 // outage reports whether a server that answers with err can't work, at least not now.

@@ -24,14 +24,14 @@ const (
 
 type postgresErrors struct{}
 
-func (e postgresErrors) class(err error) (class error, permanent bool) {
+func (e postgresErrors) class(err error) (bool, error) { //nolint:unparam // of other databases some are permanent
 	switch state := sqlState(err); {
 	case state == stateConflict, state == stateDeadlock, state == stateLockTime:
-		return onceward.ErrConflict, false
+		return false, onceward.ErrConflict
 	case e.outage(state), state == stateReadOnly:
-		return onceward.ErrUnavailable, false
+		return false, onceward.ErrUnavailable
 	}
-	return goneClass(err), false
+	return false, goneClass(err)
 }
 
 // outage reports whether a server that answers with state can't work, at least not now.
@@ -67,11 +67,11 @@ func (postgresErrors) lost(err error) bool { return networkError(err) }
 
 // sqlState is the SQLSTATE of an error of a driver for Postgres, and empty for any other.
 func sqlState(err error) string {
-	var coded interface {
+	coded, ok := errors.AsType[interface {
 		error
 		SQLState() string
-	}
-	if errors.As(err, &coded) {
+	}](err)
+	if ok {
 		return coded.SQLState()
 	}
 	return ""

@@ -121,7 +121,7 @@ func (d *sqlite) untilFree(ctx context.Context, most time.Duration, try func(con
 		if ctx.Err() == nil && limited.Err() != nil {
 			return fmt.Errorf("%w: no writer lock within %v: %w", onceward.ErrConflict, most, err)
 		}
-		if class, _ := d.class(err); class != onceward.ErrConflict { //nolint:errorlint // class returns the sentinel itself
+		if _, class := d.class(err); class != onceward.ErrConflict { //nolint:errorlint // class returns the sentinel itself
 			return err
 		}
 		select {

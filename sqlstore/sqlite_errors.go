@@ -30,19 +30,19 @@ const (
 
 type sqliteErrors struct{}
 
-func (sqliteErrors) class(err error) (class error, permanent bool) {
+func (sqliteErrors) class(err error) (permanent bool, class error) {
 	switch sqliteCode(err) {
 	case codeBusy, codeLocked:
-		return onceward.ErrConflict, false
+		return false, onceward.ErrConflict
 	case codeIOErr, codeCorrupt, codeFull, codeCantOpen, codeProtocol, codeNotADB:
-		return onceward.ErrUnavailable, false
+		return false, onceward.ErrUnavailable
 	case codeReadOnly:
-		return onceward.ErrUnavailable, true
+		return true, onceward.ErrUnavailable
 	}
 	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
-		return onceward.ErrUnavailable, false
+		return false, onceward.ErrUnavailable
 	}
-	return nil, false
+	return false, nil
 }
 
 func (sqliteErrors) commitClass(err error) error {

@@ -82,13 +82,11 @@ var _ onceward.Store[*sql.Tx] = (*Store)(nil)
 
 // dialect is what differs between databases beside the statements.
 type dialect interface {
-	name() string
-	statements() *statements
-	migrations() ([]Migration, error)
-	bind(stmt string, args []any) (string, []any)
-	oneWriter() bool // two transactions that write can't be open at once
+	language
 	transactions
 	errorClasses
+
+	oneWriter() bool // two transactions that write can't be open at once
 
 	// claim inserts records, as indexes of c.rs, sorted, at most chunk of them, unless they are parked,
 	// held or lost. It returns those that it has not inserted.
@@ -96,6 +94,14 @@ type dialect interface {
 	// purge removes old inbox records of a consumer in a stretch of the table, at most limit of them,
 	// in a transaction of its own. more: behind this stretch is another.
 	purge(ctx context.Context, s *Store, p purging) (n int, more bool, err error)
+}
+
+// language is a dialect's SQL.
+type language interface {
+	name() string
+	statements() *statements
+	migrations() ([]Migration, error)
+	bind(stmt string, args []any) (string, []any)
 }
 
 // transactions is how a dialect begins and ends transactions.
@@ -115,7 +121,7 @@ type transactions interface {
 // errorClasses sorts errors of the driver.
 type errorClasses interface {
 	// class is ErrConflict, ErrUnavailable, ErrNoSchema or nil; permanent if no waiting can help.
-	class(err error) (class error, permanent bool)
+	class(err error) (permanent bool, class error)
 	// commitClass is class for an error of COMMIT, where ErrInDoubt is the answer unless the code
 	// says that nothing was committed; nil then.
 	commitClass(err error) error
@@ -146,7 +152,7 @@ func (s *Store) fail(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
-	class, permanent := s.dialect.class(err)
+	permanent, class := s.dialect.class(err)
 	if class != nil && !errors.Is(err, class) && !errors.Is(err, onceward.ErrBusy) {
 		err = fmt.Errorf("%w: %w", class, err)
 	}

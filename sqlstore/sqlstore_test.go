@@ -143,7 +143,7 @@ func TestForeignCodesAreNotClassified(t *testing.T) {
 			t.Errorf("%v has code %d", err, c)
 		}
 	}
-	if class, permanent := (sqliteErrors{}).class(fmt.Errorf("query: %w", sql.ErrConnDone)); class != onceward.ErrUnavailable || permanent { //nolint:errorlint // the sentinel itself
+	if permanent, class := (sqliteErrors{}).class(fmt.Errorf("query: %w", sql.ErrConnDone)); class != onceward.ErrUnavailable || permanent { //nolint:errorlint // the sentinel itself
 		t.Errorf("a connection that is gone: %v, %v", class, permanent)
 	}
 }

@@ -138,7 +138,7 @@ func (s *Store) check(ctx context.Context, conn *sql.Conn) error {
 func beginTx(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions) (*sql.Tx, error) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	tx, err := conn.BeginTx(lasting, opts) //nolint:govet // the context ends with the transaction
+	tx, err := conn.BeginTx(lasting, opts)
 	if !stop() && err == nil {
 		_ = tx.Rollback()
 		return nil, ctx.Err()

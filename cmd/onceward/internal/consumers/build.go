@@ -72,7 +72,7 @@ func Close(all []*Consumer) error {
 }
 
 func build(ctx context.Context, p *Params, k *config.Consumer) (*Consumer, error) {
-	h, err := handlers.NewSQL(ctx, p.DB.DB, &k.Handler)
+	h, err := handlers.NewSQL(ctx, p.DB, &k.Handler)
 	if err != nil {
 		return nil, statementError(p, k, err)
 	}

@@ -85,6 +85,15 @@ func (d *Database) Setup(ctx context.Context, text string) error {
 	return d.server.setup(ctx, d.DB, text)
 }
 
+// BytesParams says which parameters of a statement are of the type bytea of Postgres, which takes a
+// text for a notation of bytes. It is nil where no text is taken for one.
+func (d *Database) BytesParams(ctx context.Context, stmt string) ([]bool, error) {
+	if p, ok := d.server.(*postgres); ok {
+		return p.bytesParams(ctx, d.DB, stmt)
+	}
+	return nil, nil
+}
+
 // Fault tells a mistake in a statement from trouble of the database.
 func (d *Database) Fault(err error) bool { return d.server.fault(err) }
 

@@ -37,6 +37,7 @@ func openMySQL(c config.Store) (*sql.DB, server, error) {
 	cfg.TLSConfig = c.URL.Query().Get("tls")
 	cfg.Timeout = connectTimeout
 	cfg.ClientFoundRows = true
+	cfg.InterpolateParams = true         // what is not prepared takes one round trip then, and else three
 	cfg.Collation = "utf8mb4_general_ci" // it says the character set; comparisons follow the columns' collation
 	cfg.Logger = &mysql.NopLogger{}      // the errors come back, and are logged where they are dealt with
 	connector, err := mysql.NewConnector(cfg)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
@@ -69,6 +70,25 @@ func (p *postgres) setup(ctx context.Context, db *sql.DB, text string) (err erro
 		err = fmt.Errorf("line %d: %w", 1+strings.Count(string([]rune(text)[:min(int(e.Position)-1, len([]rune(text)))]), "\n"), err)
 	}
 	return err
+}
+
+func (*postgres) bytesParams(ctx context.Context, db *sql.DB, stmt string) (are []bool, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	err = conn.Raw(func(c any) error {
+		d, err := c.(*stdlib.Conn).Conn().Prepare(ctx, "", stmt)
+		if err != nil {
+			return err
+		}
+		for _, oid := range d.ParamOIDs {
+			are = append(are, oid == pgtype.ByteaOID)
+		}
+		return nil
+	})
+	return are, err
 }
 
 func (*postgres) fault(err error) bool {

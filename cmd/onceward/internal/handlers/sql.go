@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 	"github.com/onceward/onceward/cmd/onceward/internal/sources"
 	"github.com/onceward/onceward/cmd/onceward/internal/sqltext"
 )
@@ -25,6 +26,7 @@ type SQL struct {
 type statement struct {
 	prepared *sql.Stmt
 	decimals decimals // other forms of it
+	bytes    []bool   // which of args are bytes and no text; may be nil
 	args     []int    // which of the parameters, in order
 	rows     int      // expected; negative: any number
 	at       string
@@ -47,24 +49,31 @@ func (e *StatementError) Unwrap() error { return e.Err }
 
 // NewSQL prepares the statements of h. Its error is a [*StatementError] where the database refused
 // one. Close frees them.
-func NewSQL(ctx context.Context, db *sql.DB, h *config.Handler) (*SQL, error) {
+func NewSQL(ctx context.Context, db *database.Database, h *config.Handler) (*SQL, error) {
 	s := &SQL{dialect: h.Dialect, params: h.Params}
 	index := map[string]int{}
 	for i, p := range h.Params {
 		index[p.Name] = i
 	}
 	for i, c := range h.Statements {
-		prepared, err := db.PrepareContext(ctx, c.SQL.Text)
-		if err != nil {
+		st := &statement{decimals: decimals{db: db.DB, sql: c.SQL}, rows: c.Rows, at: fmt.Sprintf("handler.sql[%d]", i)}
+		if err := st.prepare(ctx, db, c.SQL.Text); err != nil {
 			return nil, errors.Join(&StatementError{i, err}, s.Close())
 		}
-		st := &statement{prepared: prepared, decimals: decimals{db: db, sql: c.SQL}, rows: c.Rows, at: fmt.Sprintf("handler.sql[%d]", i)}
 		for _, name := range c.SQL.Args {
 			st.args = append(st.args, index[name])
 		}
 		s.statements = append(s.statements, st)
 	}
 	return s, nil
+}
+
+func (st *statement) prepare(ctx context.Context, db *database.Database, text string) (err error) {
+	if st.bytes, err = db.BytesParams(ctx, text); err != nil {
+		return err
+	}
+	st.prepared, err = db.DB.PrepareContext(ctx, text)
+	return err
 }
 
 // Close frees the statements.
@@ -90,8 +99,8 @@ func (s *SQL) Handle(ctx context.Context, tx *sql.Tx, d *onceward.Delivery) erro
 	var few [8]any
 	for _, st := range s.statements {
 		args := few[:0]
-		for _, v := range st.args {
-			args = append(args, vs[v])
+		for i, v := range st.args {
+			args = append(args, st.arg(i, vs[v]))
 		}
 		res, err := st.exec(ctx, b, args)
 		if err != nil {
@@ -102,6 +111,14 @@ func (s *SQL) Handle(ctx context.Context, tx *sql.Tx, d *onceward.Delivery) erro
 		}
 	}
 	return nil
+}
+
+// arg is a value as the i-th parameter.
+func (st *statement) arg(i int, v any) any {
+	if text, ok := v.(string); ok && st.bytes != nil && st.bytes[i] {
+		return []byte(text)
+	}
+	return v
 }
 
 func (st *statement) exec(ctx context.Context, b *bound, args []any) (sql.Result, error) {
