@@ -57,6 +57,8 @@ func TestIDsAreBytes(t *testing.T) {
 	b.knows(foldedID, otherID, nulID)
 	b.run(0, "forget", "onceward.yaml", "ledger", `"z\xfe"`, `"a\x00b"`)
 	b.knows(foldedID)
+	_, errs := b.run(1, "forget", "onceward.yaml", "ledger\xff", "1")
+	contains(t, errs, `consumer "ledger\xff" has no record of that`)
 }
 
 func TestMalformedQuotedIDsAreRefused(t *testing.T) {

@@ -17,7 +17,7 @@ type checkCmd struct {
 	JSON   bool   `help:"Print the result as JSON, one object a line."`
 }
 
-// Run is the command. It runs the setup file, as run does, for statements need its tables.
+// Run is the command. It creates nothing, and does not run the setup file.
 func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 	cfg, err := config.Load(c.Config)
 	if err == nil {
@@ -28,12 +28,16 @@ func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	w := &worker{cmd: &runCmd{Config: c.Config}, app: &app{in: strings.NewReader(""), out: a.out, err: a.err}, states: newStates(),
 		log: slog.New(slog.DiscardHandler)}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if w.store, err = open(cfg); err != nil {
+	look := &checking{cfg: cfg}
+	defer func() { err = errors.Join(err, consumers.Close(w.consumers), look.close()) }()
+	first, err := look.open(ctx)
+	if err != nil {
 		return err
 	}
-	bad := c.database(ctx, a, w.store)
-	if err := w.build(ctx); err != nil {
+	w.store = first
+	err = look.build(ctx, w)
+	bad := c.database(ctx, a, first, look.found)
+	if err != nil {
 		return errors.Join(bad, err)
 	}
 	errs := []error{bad}
@@ -49,12 +53,13 @@ func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
 	return errors.Join(errs...)
 }
 
-// database reports what a look at the database has found. It is an error if a run could not work.
-func (c *checkCmd) database(ctx context.Context, a *app, o *opened) error {
+// database reports what a look at the database has found, and more that was found before. It is an error if a run could not work.
+func (c *checkCmd) database(ctx context.Context, a *app, o *opened, more []database.Finding) error {
 	r, err := o.db.Inspect(ctx)
 	if err != nil {
 		return err
 	}
+	r.Findings = append(r.Findings, more...)
 	var errs []error
 	for _, f := range r.Findings {
 		if f.Level == database.Error {

@@ -162,6 +162,55 @@ func TestMigrateAndCheck(t *testing.T) {
 	contains(t, out, "Usage: onceward")
 }
 
+// files lists the box.
+func (b *box) files() string {
+	b.Helper()
+	es, err := os.ReadDir(b.dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var names []string
+	for _, e := range es {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestCheckCreatesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "")
+	before := b.files()
+	out, _ := b.run(0, "check", "onceward.yaml")
+	contains(t, out, "note: the file does not exist yet; a run would create it", "ledger: effectively-once from file:payments.ndjson: good")
+	out, _ = b.run(0, "check", "onceward.yaml", "--json")
+	contains(t, out, `"what":"the file does not exist yet; a run would create it"`, `"consumer":"ledger","good":true`)
+	if after := b.files(); after != before {
+		t.Errorf("there are %s, and there were %s", after, before)
+	}
+
+	b.exec("CREATE TABLE other (x)")
+	out, _ = b.run(0, "check", "onceward.yaml")
+	contains(t, out, "the tables of Onceward are missing or old; a run would create them", "ledger: effectively-once from file:payments.ndjson: good")
+	b.run(0, "migrate", "up", "onceward.yaml")
+	out, _ = b.run(0, "check", "onceward.yaml")
+	contains(t, out, "the statements need what the setup file makes", "ledger: effectively-once from file:payments.ndjson: good")
+	if n := b.query("SELECT count(*) FROM sqlite_master WHERE name = 'accounts'"); n != "0" {
+		t.Error("the setup file was run")
+	}
+
+	b.edit("UPDATE accounts", "UPDATE nowhere")
+	for range 2 {
+		_, errs := b.run(2, "check", "onceward.yaml")
+		contains(t, errs, "onceward.yaml:10: consumers[0].handler.sql[0].run: the database refuses it", "no such table: nowhere")
+		b.run(0, "migrate", "up", "onceward.yaml")
+	}
+	b.exec("CREATE TABLE nowhere (id, cents)")
+	out, _ = b.run(0, "check", "onceward.yaml")
+	if strings.Contains(out, "note:") {
+		t.Errorf("nothing is missing: %s", out)
+	}
+}
+
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	b := &box{t, t.TempDir()}

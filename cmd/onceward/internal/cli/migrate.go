@@ -51,8 +51,8 @@ func migrate(ctx context.Context, a *app, file string, asJSON, up bool) (err err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	if up {
-		if err := o.store.Migrate(ctx); err != nil {
-			return o.of(err)
+		if err := o.migrate(ctx); err != nil {
+			return err
 		}
 	}
 	have, want, err := o.store.SchemaVersion(ctx)

@@ -36,9 +36,9 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	term := newTerminal(a.err)
-	logger := slog.New(slog.NewTextHandler(term, &slog.HandlerOptions{Level: c.LogLevel}))
+	logger := slog.New(untilTheEnd{slog.NewTextHandler(term, &slog.HandlerOptions{Level: c.LogLevel})})
 	w := &worker{cmd: c, app: a, term: term, log: logger, states: newStates()}
-	if err := w.open(ctx, cfg); err != nil {
+	if err := w.open(ctx, cfg); err != nil || w.stopped.Load() {
 		return errors.Join(err, w.close())
 	}
 	return errors.Join(w.run(ctx), w.close())
@@ -55,28 +55,6 @@ type worker struct {
 	states    *states
 	began     time.Time
 	stopped   atomic.Bool // by a signal, or for want of a database
-}
-
-func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
-	if w.store, err = open(cfg); err != nil {
-		return err
-	}
-	return w.build(ctx)
-}
-
-// build makes tables and consumers in the open store.
-func (w *worker) build(ctx context.Context) (err error) {
-	if err := w.store.makeTables(ctx); err != nil {
-		return err
-	}
-	if err := w.store.setup(ctx); err != nil {
-		return err
-	}
-	w.consumers, err = consumers.Build(ctx, consumers.Params{
-		Config: w.store.Config, DB: w.store.db, Store: w.store.store, Stdin: w.app.in, Logger: w.log,
-		Hooks: &onceward.Hooks{State: w.states.changed},
-	})
-	return err
 }
 
 func (w *worker) close() error {
@@ -122,7 +100,7 @@ func (w *worker) report(ctx context.Context, err error) error {
 		err = sumErr
 	}
 	if err != nil {
-		return err
+		return w.store.schemaOf(ctx, err)
 	}
 	if w.cmd.Strict && dead > 0 {
 		return &exitError{exitDead, fmt.Errorf("there are dead letters, %s in all; see: onceward dead list %s", thousands(dead), w.cmd.Config)}
@@ -195,10 +173,8 @@ func (w *worker) every(interval time.Duration, f func()) (stop func()) {
 // watch ends the run where every source ends by itself and a consumer has been paused for too long:
 // whoever started it waits for its end, and nobody looks at its log.
 func (w *worker) watch(cancel context.CancelCauseFunc) {
-	for _, c := range w.consumers {
-		if !c.Config.Source.Finite() {
-			return
-		}
+	if !finite(w.store.Config) {
+		return
 	}
 	for _, c := range w.consumers {
 		if since, why := w.states.paused(c.Name()); !since.IsZero() && time.Since(since) >= w.cmd.GiveUpAfter {

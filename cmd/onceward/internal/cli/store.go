@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/onceward/onceward"
 	"github.com/onceward/onceward/sqlstore"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
@@ -58,7 +59,16 @@ func (o *opened) makeTables(ctx context.Context) error {
 	if !o.db.OwnTables() {
 		return o.needTables(ctx)
 	}
-	return o.of(o.store.Migrate(ctx))
+	return o.migrate(ctx)
+}
+
+// migrate creates the store's tables, or brings them up to date.
+func (o *opened) migrate(ctx context.Context) error {
+	err := o.store.Migrate(ctx)
+	if errors.Is(err, onceward.ErrNoSchema) {
+		return o.schemaOf(ctx, err)
+	}
+	return o.of(err)
 }
 
 // needTables refuses a database without tables that this program can use.
@@ -78,8 +88,10 @@ func (o *opened) of(err error) error {
 	return fmt.Errorf("the database %s: %w", o.Store.Text, err)
 }
 
-// compare is nil if the tables have the version that is needed.
-func (o *opened) compare(have, want int) error {
+// compare is nil if the tables have the version that is needed. No waiting cures its error.
+func (o *opened) compare(have, want int) error { return onceward.Permanent(o.difference(have, want)) }
+
+func (o *opened) difference(have, want int) error {
 	db := "the database " + o.Store.Text
 	switch {
 	case have == 0:
@@ -87,7 +99,7 @@ func (o *opened) compare(have, want int) error {
 	case have < want:
 		return fmt.Errorf("%s has tables of version %d, and this program needs version %d; run: onceward migrate up %s", db, have, want, o.File)
 	case have > want:
-		return fmt.Errorf("%s has tables of version %d, and this program knows version %d only; use a newer program", db, have, want)
+		return fmt.Errorf("%s was made by a newer onceward: its tables have version %d, and this program is too old, for it knows version %d only; use a newer program", db, have, want)
 	}
 	return nil
 }

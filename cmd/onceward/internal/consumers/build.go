@@ -30,6 +30,7 @@ type Consumer struct {
 	Progress *sources.Progress // nil if the source is a queue
 
 	handler *handlers.SQL
+	place   func(field string) string
 }
 
 // Params are what consumers are made of.
@@ -75,7 +76,7 @@ func build(ctx context.Context, p *Params, k *config.Consumer) (*Consumer, error
 	if err != nil {
 		return nil, statementError(p, k, err)
 	}
-	c := &Consumer{Config: k, handler: h}
+	c := &Consumer{Config: k, handler: h, place: placeOf(p.Config, k)}
 	src := c.source(p)
 	if c.Consumer, err = construct(p, k, src, h); err != nil {
 		return nil, errors.Join(refusal(p.Config, k, err), h.Close())
@@ -94,9 +95,9 @@ func statementError(p *Params, k *config.Consumer, err error) error {
 
 func refusal(cfg *config.Config, k *config.Consumer, err error) error {
 	if u, ok := errors.AsType[*onceward.UnsupportedError](err); ok {
-		return cfg.Errorf(k.Field("guarantee"), "%s can't be kept with %s: %s; %s", k.Guarantee, u.Component, u.Reason, u.Cure)
+		return cfg.Errorf(k.Field("guarantee"), "%s can't be kept with %s: %s; %s", k.Guarantee, u.Component, u.Reason, reword(u.Cure, placeOf(cfg, k)))
 	}
-	return cfg.Errorf(k.Field("name"), "%v", err)
+	return cfg.Errorf(k.Field("name"), "%s", reword(err.Error(), placeOf(cfg, k)))
 }
 
 // source makes the consumer's source, and its progress if it has one.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward"
 	"github.com/onceward/onceward/sqlstore"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
@@ -95,6 +96,11 @@ func (d *Database) BytesParams(ctx context.Context, stmt string) ([]bool, error)
 
 // Fault tells a mistake in a statement from trouble of the database.
 func (d *Database) Fault(err error) bool { return d.server.fault(err) }
+
+// Passes reports whether an error is of a database that is away, locked or full, so that it can pass.
+func (d *Database) Passes(err error) bool {
+	return !onceward.IsPermanent(err) && !d.server.fault(err) && !broken(err)
+}
 
 // Refusal is the text of a fault, with what can be done about it.
 func (d *Database) Refusal(err error) string { return d.server.refusal(err) }

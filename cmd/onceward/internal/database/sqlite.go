@@ -51,6 +51,19 @@ func (sqliteFile) fault(err error) bool {
 	return false
 }
 
+// broken tells what no waiting cures from other trouble of a file.
+func broken(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
+		return true
+	}
+	return false
+}
+
 func (sqliteFile) refusal(err error) string { return err.Error() }
 
 func (sqliteFile) inspect(ctx context.Context, db *sql.DB) (*Report, error) {
