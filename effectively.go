@@ -89,11 +89,13 @@ func (e *effectively[TTx]) acquit(l *lane, items []*item) {
 	if err != nil {
 		return // they stay suspects; what ails the store will show
 	}
-	left := map[string]*item{}
+	var left []*item
+	seen := map[string]bool{} // of two with one id the later stays a suspect, for one claim can't have both
 	for i, it := range suspects {
 		it.suspect = !recorded[i]
-		if it.suspect {
-			left[it.record.ID] = it
+		if it.suspect && !seen[it.record.ID] {
+			seen[it.record.ID] = true
+			left = append(left, it)
 		}
 	}
 	e.tryClaims(l, left)
@@ -102,13 +104,13 @@ func (e *effectively[TTx]) acquit(l *lane, items []*item) {
 var errTried = errors.New("onceward: only to see what a claim would find")
 
 // tryClaims claims suspects, and gives the claims back: only what would be fresh stays suspect.
-func (e *effectively[TTx]) tryClaims(l *lane, suspects map[string]*item) {
+func (e *effectively[TTx]) tryClaims(l *lane, suspects []*item) {
 	if len(suspects) == 0 {
 		return
 	}
-	recs := make([]Record, 0, len(suspects))
-	for _, it := range suspects {
-		recs = append(recs, it.record)
+	recs := make([]Record, len(suspects))
+	for i, it := range suspects {
+		recs[i] = it.record
 	}
 	var found []Found
 	err := e.store.InTx(l.hard, func(ctx context.Context, tx TTx) (err error) {
@@ -120,8 +122,8 @@ func (e *effectively[TTx]) tryClaims(l *lane, suspects map[string]*item) {
 	if !errors.Is(err, errTried) {
 		return // they stay suspects, as before
 	}
-	for i := range recs {
-		suspects[recs[i].ID].suspect = found[i] == Fresh
+	for i, it := range suspects {
+		it.suspect = found[i] == Fresh
 	}
 }
 

@@ -247,6 +247,16 @@ type entry struct {
 // expectPayments reads the example's lines and says what must become of them.
 func expectPayments(t *testing.T) *expectation {
 	t.Helper()
+	content, err := os.ReadFile(filepath.Join(exampleDir, "payments.ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expectLines(t, string(content))
+}
+
+// expectLines is expectPayments for other lines.
+func expectLines(t *testing.T, content string) *expectation {
+	t.Helper()
 	schema, err := os.ReadFile(filepath.Join(exampleDir, "schema.sql"))
 	if err != nil {
 		t.Fatal(err)
@@ -255,14 +265,10 @@ func expectPayments(t *testing.T) *expectation {
 	if _, err := db.ExecContext(t.Context(), string(schema)); err != nil {
 		t.Fatal(err)
 	}
-	e := &expectation{dead: map[string]int{}, opening: readBalances(t, db), ledger: map[string]entry{}}
+	e := &expectation{dead: map[string]int{}, opening: readBalances(t, db, sqliteBytes), ledger: map[string]entry{}}
 	e.balances = maps.Clone(e.opening)
 
-	content, err := os.ReadFile(filepath.Join(exampleDir, "payments.ndjson"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(content), "\n")
+	lines := strings.Split(content, "\n")
 	if lines[len(lines)-1] != "" {
 		t.Fatal("the file does not end with a line feed")
 	}
@@ -372,10 +378,15 @@ func (e *expectation) check(t *testing.T, dir string) {
 	t.Helper()
 	db := openDatabase(t, filepath.Join(dir, "payments.db"))
 	defer closeDatabase(t, db)
-	if got := readBalances(t, db); !maps.Equal(got, e.balances) {
+	e.checkDatabase(t, db, sqliteBytes)
+}
+
+func (e *expectation) checkDatabase(t *testing.T, db *sql.DB, bytes textBytes) {
+	t.Helper()
+	if got := readBalances(t, db, bytes); !maps.Equal(got, e.balances) {
 		t.Errorf("balances:\n got %v\nwant %v", got, e.balances)
 	}
-	got := readLedger(t, db)
+	got := readLedger(t, db, bytes)
 	for id, want := range e.ledger {
 		if es := got[id]; !slices.Equal(es, []entry{want}) {
 			t.Errorf("payment %q is in the ledger as %v, want it once as %v", id, es, want)
@@ -405,8 +416,14 @@ func (e *expectation) checkConsistent(t *testing.T, dir string) int {
 	if tables < 2 {
 		return 0
 	}
+	return e.checkMoney(t, db, sqliteBytes)
+}
+
+// checkMoney compares the balances with the ledger and returns how many payments there are.
+func (e *expectation) checkMoney(t *testing.T, db *sql.DB, bytes textBytes) int {
+	t.Helper()
 	balances := maps.Clone(e.opening)
-	ledger := readLedger(t, db)
+	ledger := readLedger(t, db, bytes)
 	for id, es := range ledger {
 		if len(es) > 1 {
 			t.Errorf("payment %q was made %d times", id, len(es))
@@ -415,7 +432,7 @@ func (e *expectation) checkConsistent(t *testing.T, dir string) int {
 			balances[made.account] -= made.cents
 		}
 	}
-	got := readBalances(t, db)
+	got := readBalances(t, db, bytes)
 	if len(got) == 0 && len(ledger) == 0 {
 		return 0 // killed between the statements of schema.sql
 	}
@@ -443,11 +460,17 @@ func closeDatabase(t *testing.T, db *sql.DB) {
 	}
 }
 
-// Texts are read as blobs, so that nothing interprets them on the way.
-func readBalances(t *testing.T, db *sql.DB) map[string]int64 {
+// textBytes is SQL for the bytes of a text, so that nothing interprets them on the way.
+type textBytes string
+
+const sqliteBytes textBytes = "CAST(%s AS BLOB)"
+
+func (b textBytes) of(column string) string { return strings.ReplaceAll(string(b), "%s", column) }
+
+func readBalances(t *testing.T, db *sql.DB, bytes textBytes) map[string]int64 {
 	t.Helper()
 	balances := map[string]int64{}
-	query(t, db, `SELECT CAST(id AS BLOB), cents FROM accounts`, func(scan func(...any) error) error {
+	query(t, db, "SELECT "+bytes.of("id")+", cents FROM accounts", func(scan func(...any) error) error {
 		var id []byte
 		var cents int64
 		err := scan(&id, &cents)
@@ -457,10 +480,10 @@ func readBalances(t *testing.T, db *sql.DB) map[string]int64 {
 	return balances
 }
 
-func readLedger(t *testing.T, db *sql.DB) map[string][]entry {
+func readLedger(t *testing.T, db *sql.DB, bytes textBytes) map[string][]entry {
 	t.Helper()
 	ledger := map[string][]entry{}
-	const all = `SELECT CAST(payment_id AS BLOB), CAST(account AS BLOB), cents FROM ledger`
+	all := "SELECT " + bytes.of("payment_id") + ", " + bytes.of("account") + ", cents FROM ledger"
 	query(t, db, all, func(scan func(...any) error) error {
 		var id, account []byte
 		var cents int64

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -63,10 +64,11 @@ func Main(args []string, in io.Reader, out, errs io.Writer) (code int) {
 		kong.Exit(func(code int) { panic(halt(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Bind(a),
+		kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)),
 	)
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "onceward: %v\nTry: onceward --help\n", err)
+		fmt.Fprintf(errs, "onceward: %v\nTry: onceward --help\n", dashed(err))
 		return exitConfig
 	}
 	parsed.BindTo(context.Background(), (*context.Context)(nil))

@@ -41,15 +41,19 @@ func TestPublishRefusesMessagesWithoutAnID(t *testing.T) {
 	b := queueBox(t)
 	b.write("payments.ndjson", pay("1", "a", 1)+"\n"+`{"account":"a"}`+"\n"+pay("2", "a", 1))
 	out, errs := b.run(1, "publish", "onceward.yaml", "in", "payments.ndjson", "--id", "$.id")
-	contains(t, out, "1 messages published to queue in")
+	contains(t, out, "1 message accepted for queue in; where one with the same id waits there already, that one stays as it is")
 	contains(t, errs, "line 3: no id: $.id: nothing there")
 	b.run(2, "publish", "onceward.yaml", "in", "payments.ndjson", "--id", "id")
 	b.run(2, "publish", "onceward.yaml", "in", "payments.ndjson")
 	b.run(2, "publish", "onceward.yaml", "retries", "payments.ndjson", "--id", "$.id")
+	_, errs = b.run(2, "publish", "onceward.yaml", "", "payments.ndjson", "--id", "$.id")
+	contains(t, errs, "the queue's name is empty")
+	_, errs = b.run(2, "publish", "onceward.yaml", "in", "payments.ndjson", "--id", "header:x")
+	contains(t, errs, "lines have no headers")
 	_, errs = b.runWith(strings.NewReader("hello\n"), 1, "publish", "onceward.yaml", "in", "--id", "content")
 	contains(t, errs, "line 1: not JSON; use --lines for other text")
 	out, _ = b.runWith(strings.NewReader("hello\nthere\nhello\n"), 0, "publish", "onceward.yaml", "in", "--id", "content", "--lines", "--json")
-	contains(t, out, `{"published":3,"queue":"in"}`)
+	contains(t, out, `{"accepted":3,"queue":"in"}`)
 	out, _ = b.run(0, "stats", "onceward.yaml", "--json")
 	contains(t, out, `"queue":"in"`, `"waiting":3`)
 }
@@ -88,13 +92,17 @@ func TestDeadLettersAreShownReplayedAndDiscarded(t *testing.T) {
 	if !strings.HasPrefix(out, "\x1b[31mred\xff") || len(out) != 3009 {
 		t.Errorf("raw: %d bytes", len(out))
 	}
-	b.run(1, "dead", "show", "onceward.yaml", "--id", "nobody")
+	for _, verb := range []string{"show", "replay", "discard"} {
+		_, errs := b.run(1, "dead", verb, "onceward.yaml", "--id", "nobody")
+		contains(t, errs, "onceward: no dead letters match")
+	}
+	b.run(1, "dead", "replay", "onceward.yaml", "--seq", "99")
 	b.run(2, "dead", "replay", "onceward.yaml")
 	b.run(2, "dead", "discard", "onceward.yaml")
 
 	b.exec("INSERT INTO accounts VALUES ('late', 0)")
 	out, _ = b.run(0, "dead", "replay", "onceward.yaml", "--id", "1")
-	contains(t, out, "1 dead letters will be processed again")
+	contains(t, out, "1 dead letter will be processed again")
 	out, _ = b.run(0, "dead", "replay", "onceward.yaml", "--id", "3")
 	contains(t, out, `"3" was applied already by consumer ledger, at 20`)
 	b.ledger(0)
@@ -105,6 +113,8 @@ func TestDeadLettersAreShownReplayedAndDiscarded(t *testing.T) {
 	contains(t, out, `{"discarded":3}`)
 	out, _ = b.run(0, "dead", "list", "onceward.yaml")
 	contains(t, out, "no dead letters match")
+	out, _ = b.run(0, "dead", "replay", "onceward.yaml", "--all")
+	contains(t, out, "0 dead letters will")
 	b.write("payments.ndjson", pay("1", "late", 1)+pay("2", "never", 1))
 	if s := b.ledger(0, "--strict"); s.Duplicates != 2 {
 		t.Errorf("a discarded message that comes again: %+v", s)
@@ -125,6 +135,10 @@ func TestExplainAndForget(t *testing.T) {
 	if s := b.ledger(0); s.Processed != 1 {
 		t.Errorf("after it was forgotten: %+v", s)
 	}
+	_, errs = b.run(1, "forget", "onceward.yaml", "ledger", "2")
+	contains(t, errs, `consumer "ledger" has no record of that`)
+	out, _ = b.run(0, "forget", "onceward.yaml", "ledger", "2", "1")
+	contains(t, out, "1 record removed: when such a message comes again, ledger processes it again")
 	out, _ = b.run(0, "purge", "onceward.yaml", "ledger", "--keep", "30d")
 	contains(t, out, "0 records removed")
 }

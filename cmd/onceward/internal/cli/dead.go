@@ -23,15 +23,17 @@ type filters struct {
 	Config   string  `arg:"" help:"The config file." placeholder:"CONFIG"`
 	Consumer string  `help:"Of this consumer."`
 	Queue    string  `help:"In this queue; consumers keep theirs in the queue retries."`
-	ID       string  `name:"id" help:"With this message id."`
+	ID       idArg   `name:"id" help:"With this message id."`
 	Reason   string  `help:"Whose reason contains this text."`
 	Seq      []int64 `help:"With these numbers, as dead list shows them."`
 	JSON     bool    `help:"Print as JSON, one object a line."`
 }
 
 func (f *filters) filter() onceward.Filter {
-	return onceward.Filter{Queue: f.Queue, Consumer: f.Consumer, ID: f.ID, Reason: f.Reason, Seqs: f.Seq, State: onceward.Dead}
+	return onceward.Filter{Queue: f.Queue, Consumer: f.Consumer, ID: string(f.ID), Reason: f.Reason, Seqs: f.Seq, State: onceward.Dead}
 }
+
+var errNoMatch = errors.New("no dead letters match")
 
 // withStore opens the store of a config file for f.
 func withStore(ctx context.Context, file string, f func(o *opened) error) (err error) {
@@ -61,7 +63,7 @@ func (c *deadListCmd) Run(ctx context.Context, a *app) error {
 			return a.json(rows, func(r onceward.Leased) any { return deadJSON(r, false) })
 		}
 		if len(rows) == 0 {
-			return a.write("no dead letters match\n")
+			return a.write(errNoMatch.Error() + "\n")
 		}
 		t := newTable(a.out, "SEQ", "QUEUE", "CONSUMER", "ID", "ATTEMPTS", "AGE", "REASON")
 		for _, r := range rows {
@@ -88,7 +90,7 @@ func (c *deadShowCmd) Run(ctx context.Context, a *app) error {
 		f.Limit = c.Limit
 		rows, err := o.store.List(ctx, f)
 		if err == nil && len(rows) == 0 {
-			err = errors.New("no dead letters match")
+			err = errNoMatch
 		}
 		if err != nil {
 			return err
@@ -135,7 +137,7 @@ func (c *deadReplayCmd) Run(ctx context.Context, a *app) error {
 			err = errors.Join(err, a.write(fmt.Sprintf("%s was applied already by consumer %s, at %s: it will not be applied again\n",
 				onceward.Quote(t.ID), t.Consumer, t.At.Format(time.RFC3339))))
 		}
-		return errors.Join(err, a.write(fmt.Sprintf("%s dead letters will be processed again by the next run\n", thousands(int64(n)))))
+		return errors.Join(err, a.write(counted(n, "dead letter")+" will be processed again by the next run\n"))
 	})
 }
 
@@ -156,11 +158,11 @@ func (c *deadDiscardCmd) Run(ctx context.Context, a *app) error {
 		if c.JSON {
 			return errors.Join(err, json.NewEncoder(a.out).Encode(map[string]any{"discarded": n}))
 		}
-		return errors.Join(err, a.write(fmt.Sprintf("%s dead letters discarded\n", thousands(int64(n)))))
+		return errors.Join(err, a.write(counted(n, "dead letter")+" discarded\n"))
 	})
 }
 
-// all lists what the filters match; no filter at all needs --all.
+// all lists what the filters match; no filter at all needs --all. Only with --all nothing is no error.
 func (f *filters) all(ctx context.Context, o *opened, all bool, limit int) (rows []onceward.Leased, err error) {
 	filter := f.filter()
 	if filter.Empty() && !all {
@@ -183,6 +185,9 @@ func (f *filters) all(ctx context.Context, o *opened, all bool, limit int) (rows
 			break
 		}
 		filter.After = some[len(some)-1].Seq
+	}
+	if len(rows) == 0 && !all {
+		return nil, errNoMatch
 	}
 	return rows, nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 )
 
 type demoCmd struct {
@@ -124,7 +126,7 @@ func (d *demo) try(ctx context.Context, w way) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	db, err := sql.Open("sqlite", dsn(filepath.Join(dir, "demo.db")))
+	db, err := sql.Open("sqlite", database.SQLiteDSN(filepath.Join(dir, "demo.db")))
 	if err != nil {
 		return r, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 	"github.com/onceward/onceward/cmd/onceward/internal/sources"
 )
 
@@ -36,7 +37,7 @@ func (c *demoWorkerCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
-	db, err := sql.Open("sqlite", dsn(filepath.Join(c.Dir, "demo.db"))+"&_txlock=immediate")
+	db, err := sql.Open("sqlite", database.SQLiteDSN(filepath.Join(c.Dir, "demo.db"))+"&_txlock=immediate")
 	if err != nil {
 		return err
 	}

@@ -3,18 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
-	"github.com/onceward/onceward/cmd/onceward/internal/consumers"
 )
 
 type statsCmd struct {
@@ -50,16 +46,16 @@ func (c *statsCmd) Run(ctx context.Context, a *app) error {
 
 type explainCmd struct {
 	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
-	ID     string `arg:"" name:"id" help:"The message id."`
+	ID     idArg  `arg:"" name:"id" help:"The message id, or one in double quotes as lists print it."`
 	JSON   bool   `help:"Print as JSON, one object a line."`
 }
 
 // Run is the command.
 func (c *explainCmd) Run(ctx context.Context, a *app) error {
 	return withStore(ctx, c.Config, func(o *opened) error {
-		traces, err := o.store.Explain(ctx, c.ID)
+		traces, err := o.store.Explain(ctx, string(c.ID))
 		if err == nil && len(traces) == 0 {
-			err = fmt.Errorf("nothing is known about message %s: it has not come, is being processed now, or was forgotten", onceward.Quote(c.ID))
+			err = fmt.Errorf("nothing is known about message %s: it has not come, is being processed now, or was forgotten", onceward.Quote(string(c.ID)))
 		}
 		if err != nil {
 			return err
@@ -67,7 +63,7 @@ func (c *explainCmd) Run(ctx context.Context, a *app) error {
 		if c.JSON {
 			return json1(a.out, traces, func(t onceward.Trace) any {
 				o := map[string]any{"what": t.What, "queue": t.Queue, "consumer": t.Consumer, "at": t.At, "reason": t.Reason}
-				text(o, "id", []byte(t.ID))
+				idJSON(o, t.ID)
 				return o
 			})
 		}
@@ -80,26 +76,30 @@ func (c *explainCmd) Run(ctx context.Context, a *app) error {
 }
 
 type forgetCmd struct {
-	Config   string   `arg:"" help:"The config file." placeholder:"CONFIG"`
-	Consumer string   `arg:"" help:"Whose record."`
-	IDs      []string `arg:"" name:"id" help:"The message ids."`
-	JSON     bool     `help:"Print the result as JSON."`
+	Config   string  `arg:"" help:"The config file." placeholder:"CONFIG"`
+	Consumer string  `arg:"" help:"Whose record."`
+	IDs      []idArg `arg:"" name:"id" help:"The message ids, or some in double quotes as lists print them."`
+	JSON     bool    `help:"Print the result as JSON."`
 }
 
 // Run is the command.
 func (c *forgetCmd) Run(ctx context.Context, a *app) error {
 	return withStore(ctx, c.Config, func(o *opened) error {
-		n, err := o.store.Forget(ctx, c.Consumer, c.IDs...)
+		ids := make([]string, len(c.IDs))
+		for i, id := range c.IDs {
+			ids[i] = string(id)
+		}
+		n, err := o.store.Forget(ctx, c.Consumer, ids...)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("consumer %s has no record of that", onceward.Quote(c.Consumer))
+		}
 		if err != nil {
 			return err
 		}
 		if c.JSON {
 			return json.NewEncoder(a.out).Encode(map[string]int{"forgotten": n})
 		}
-		if n == 0 {
-			return a.write(fmt.Sprintf("consumer %s has no record of that\n", onceward.Quote(c.Consumer)))
-		}
-		return a.write(fmt.Sprintf("%d records removed: when these messages come again, %s processes them again\n", n, c.Consumer))
+		return a.write(fmt.Sprintf("%s removed: when such a message comes again, %s processes it again\n", counted(n, "record"), c.Consumer))
 	})
 }
 
@@ -131,55 +131,8 @@ func (c *purgeCmd) Run(ctx context.Context, a *app) error {
 		if c.JSON {
 			return json.NewEncoder(a.out).Encode(map[string]int{"purged": total})
 		}
-		return a.write(fmt.Sprintf("%s records removed\n", thousands(int64(total))))
+		return a.write(counted(total, "record") + " removed\n")
 	})
-}
-
-type checkCmd struct {
-	Config string `arg:"" help:"The config file." placeholder:"CONFIG"`
-	JSON   bool   `help:"Print the result as JSON, one object a line."`
-}
-
-// Run is the command. It runs the setup file, as run does, for statements need its tables.
-func (c *checkCmd) Run(ctx context.Context, a *app) (err error) {
-	cfg, err := config.Load(c.Config)
-	if err == nil && len(cfg.Consumers) == 0 {
-		err = cfg.Errorf("consumers", "missing: there is nothing to run")
-	}
-	if err != nil {
-		return err
-	}
-	w := &worker{cmd: &runCmd{Config: c.Config}, app: &app{in: strings.NewReader(""), out: a.out, err: a.err}, states: newStates(),
-		log: slog.New(slog.DiscardHandler)}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.open(ctx, cfg); err != nil {
-		return err
-	}
-	var errs []error
-	for _, k := range w.consumers {
-		found := k.Check(ctx)
-		errs = append(errs, found)
-		if c.JSON {
-			errs = append(errs, json1(a.out, []error{found}, func(err error) any { return newChecked(k, err) }))
-		} else if found == nil {
-			errs = append(errs, a.write(fmt.Sprintf("%s: %s from %s: good\n", k.Name(), k.Config.Guarantee, k.Config.Source)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-type checked struct {
-	Consumer string `json:"consumer"`
-	Good     bool   `json:"good"`
-	Error    string `json:"error,omitempty"`
-}
-
-func newChecked(k *consumers.Consumer, err error) checked {
-	c := checked{Consumer: k.Name(), Good: err == nil}
-	if err != nil {
-		c.Error = err.Error()
-	}
-	return c
 }
 
 type versionCmd struct {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 )
 
 // asProgram makes the test binary be the program, so that tests run it as a process of its own, built
@@ -172,7 +174,7 @@ func (b *box) ask(text string) string {
 }
 
 func (b *box) value(text string) (string, error) {
-	db, err := sql.Open("sqlite", dsn(filepath.Join(b.dir, "payments.db")))
+	db, err := sql.Open("sqlite", database.SQLiteDSN(filepath.Join(b.dir, "payments.db")))
 	if err != nil {
 		return "", err
 	}
@@ -184,7 +186,7 @@ func (b *box) value(text string) (string, error) {
 
 func (b *box) exec(text string) {
 	b.Helper()
-	db, err := sql.Open("sqlite", dsn(filepath.Join(b.dir, "payments.db")))
+	db, err := sql.Open("sqlite", database.SQLiteDSN(filepath.Join(b.dir, "payments.db")))
 	if err != nil {
 		b.Fatal(err)
 	}

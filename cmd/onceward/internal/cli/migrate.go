@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,33 +52,38 @@ func migrate(ctx context.Context, a *app, file string, asJSON, up bool) (err err
 	defer func() { err = errors.Join(err, o.Close()) }()
 	if up {
 		if err := o.store.Migrate(ctx); err != nil {
-			return err
+			return o.of(err)
 		}
 	}
 	have, want, err := o.store.SchemaVersion(ctx)
 	if err != nil {
-		return err
+		return o.of(err)
 	}
 	if asJSON {
 		err = json.NewEncoder(a.out).Encode(map[string]int{"have": have, "want": want})
 	} else {
-		_, err = fmt.Fprintf(a.out, "%s: tables of version %d, version %d is needed\n", cfg.Store.Path, have, want)
+		_, err = fmt.Fprintf(a.out, "%s: tables of version %d, version %d is needed\n", cfg.Store.Text, have, want)
 	}
-	if err == nil && have != want {
-		err = wrongVersion(have, want)
-	}
-	return err
+	return errors.Join(err, o.compare(have, want))
 }
 
 type migratePrintCmd struct {
-	Config  string `arg:"" optional:"" help:"Not needed; accepted like everywhere else." placeholder:"CONFIG"`
-	Dialect string `default:"sqlite" help:"Of which database."`
+	Config  string `arg:"" optional:"" help:"The config file, which says of which database, and table_prefix." placeholder:"CONFIG"`
+	Dialect string `help:"Of which database without a config file: sqlite, postgres or mysql. The default is sqlite."`
 	JSON    bool   `help:"Print as JSON."`
 }
 
 // Run is the command.
 func (c *migratePrintCmd) Run(a *app) error {
-	ms, err := sqlstore.Migrations(c.Dialect, nil)
+	dialect, prefix := cmp.Or(c.Dialect, string(config.SQLite)), ""
+	if c.Config != "" {
+		cfg, err := config.LoadStore(c.Config)
+		if err != nil {
+			return err
+		}
+		dialect, prefix = cmp.Or(c.Dialect, string(cfg.Store.Kind)), cfg.Store.TablePrefix
+	}
+	ms, err := sqlstore.Migrations(dialect, &sqlstore.Config{Prefix: prefix})
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}

@@ -53,7 +53,7 @@ func (c *publishCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	if err := o.store.Migrate(ctx); err != nil {
+	if err := o.makeTables(ctx); err != nil {
 		return err
 	}
 	p.store = o.store
@@ -68,8 +68,8 @@ type publication struct {
 	key   *jsonpath.Path
 	store consumers.Store
 
-	batch     []*onceward.Message
-	published int
+	batch    []*onceward.Message
+	accepted int
 }
 
 func (p *publication) parse() (err error) {
@@ -82,6 +82,12 @@ func (p *publication) parse() (err error) {
 			return fmt.Errorf("--key: %w", err)
 		}
 		p.key = &key
+	}
+	if p.cmd.Queue == "" {
+		return errors.New("the queue's name is empty")
+	}
+	if p.id.HasHeader() {
+		return errors.New("--id: lines have no headers; use a JSON path such as $.id, or content")
 	}
 	if p.cmd.Queue == onceward.Retries {
 		return fmt.Errorf("%s is no queue to publish to: consumers keep their retries there", p.cmd.Queue)
@@ -140,7 +146,7 @@ func (p *publication) flush(ctx context.Context) error {
 		return p.store.Append(ctx, tx, p.cmd.Queue, p.batch...)
 	})
 	if err == nil {
-		p.published += len(p.batch)
+		p.accepted += len(p.batch)
 	}
 	p.batch = nil
 	return err
@@ -148,9 +154,9 @@ func (p *publication) flush(ctx context.Context) error {
 
 func (p *publication) report(out io.Writer) error {
 	if p.cmd.JSON {
-		return json.NewEncoder(out).Encode(map[string]any{"queue": p.cmd.Queue, "published": p.published})
+		return json.NewEncoder(out).Encode(map[string]any{"queue": p.cmd.Queue, "accepted": p.accepted})
 	}
-	_, err := fmt.Fprintf(out, "%s messages published to queue %s; of these, an id that waited there already was left alone\n",
-		thousands(int64(p.published)), p.cmd.Queue)
+	_, err := fmt.Fprintf(out, "%s accepted for queue %s; where one with the same id waits there already, that one stays as it is, also if the bodies differ\n",
+		counted(p.accepted, "message"), p.cmd.Queue)
 	return err
 }

@@ -29,8 +29,8 @@ type runCmd struct {
 // Run is the command.
 func (c *runCmd) Run(ctx context.Context, a *app) error {
 	cfg, err := config.Load(c.Config)
-	if err == nil && len(cfg.Consumers) == 0 {
-		err = cfg.Errorf("consumers", "missing: there is nothing to run")
+	if err == nil {
+		err = cfg.RequireConsumers()
 	}
 	if err != nil {
 		return err
@@ -61,14 +61,19 @@ func (w *worker) open(ctx context.Context, cfg *config.Config) (err error) {
 	if w.store, err = open(cfg); err != nil {
 		return err
 	}
+	return w.build(ctx)
+}
+
+// build makes tables and consumers in the open store.
+func (w *worker) build(ctx context.Context) (err error) {
+	if err := w.store.makeTables(ctx); err != nil {
+		return err
+	}
 	if err := w.store.setup(ctx); err != nil {
 		return err
 	}
-	if err := w.store.store.Migrate(ctx); err != nil {
-		return fmt.Errorf("the tables of %s: %w", cfg.Store.Text, err)
-	}
 	w.consumers, err = consumers.Build(ctx, consumers.Params{
-		Config: cfg, DB: w.store.db, Store: w.store.store, Stdin: w.app.in, Logger: w.log,
+		Config: w.store.Config, DB: w.store.db, Store: w.store.store, Stdin: w.app.in, Logger: w.log,
 		Hooks: &onceward.Hooks{State: w.states.changed},
 	})
 	return err
@@ -120,7 +125,7 @@ func (w *worker) report(ctx context.Context, err error) error {
 		return err
 	}
 	if w.cmd.Strict && dead > 0 {
-		return &exitError{exitDead, fmt.Errorf("%d dead letters remain; see: onceward dead list %s", dead, w.cmd.Config)}
+		return &exitError{exitDead, fmt.Errorf("there are dead letters, %s in all; see: onceward dead list %s", thousands(dead), w.cmd.Config)}
 	}
 	return nil
 }

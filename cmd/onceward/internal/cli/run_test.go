@@ -110,7 +110,7 @@ func TestConfigErrorsEndWithTwo(t *testing.T) {
 		"a text in \"quotes\"": {[]string{"id = :account", `id = "a" || :account`}, "onceward.yaml:10: consumers[0].handler.sql[0].run: the database refuses it"},
 		"an unknown field":     {[]string{"setup:", "setups:"}, `onceward.yaml:2: setups: unknown field; did you mean "setup"?`},
 		"a directory":          {[]string{"file:payments.ndjson", "file:."}, "onceward.yaml:5: consumers[0].source: . is a directory"},
-		"a password":           {[]string{"sqlite:payments.db", "mysql://u:secret@h/db"}, "onceward.yaml:1: store: mysql://u:xxxxx@h/db is not built in yet"},
+		"a password":           {[]string{"sqlite:payments.db", "mysql://u:secret@h"}, "onceward.yaml:1: store: user, host or database is missing"},
 	} {
 		b := newBox(t, pay("1", "a", 1))
 		b.edit(c.edit...)

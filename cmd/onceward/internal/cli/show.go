@@ -122,7 +122,7 @@ func deadText(r onceward.Leased) string {
 		}
 	}
 	line("seq", strconv.FormatInt(r.Seq, 10))
-	line("id", onceward.Quote(r.Message.ID))
+	line("id", strconv.Quote(r.Message.ID))
 	line("queue", r.Queue)
 	line("consumer", r.Consumer)
 	line("key", r.Message.Key)
@@ -142,13 +142,13 @@ func deadText(r onceward.Leased) string {
 	return b.String()
 }
 
-// deadJSON is a dead letter for programs. A body or an id that is not UTF-8 is in base64.
+// deadJSON is a dead letter for programs. A body or a key that is not UTF-8 is in base64.
 func deadJSON(r onceward.Leased, body bool) any {
 	o := map[string]any{
 		"seq": r.Seq, "queue": r.Queue, "consumer": r.Consumer, "attempts": r.Attempts,
 		"age_seconds": int64(r.Age.Seconds()), "reason": r.Reason, "origin": r.Origin,
 	}
-	text(o, "id", []byte(r.Message.ID))
+	idJSON(o, r.Message.ID)
 	if r.Message.Key != "" {
 		text(o, "key", []byte(r.Message.Key))
 	}
@@ -159,6 +159,17 @@ func deadJSON(r onceward.Leased, body bool) any {
 		}
 	}
 	return o
+}
+
+// idJSON gives an id as it is. JSON can't hold one that is not UTF-8: it is given as a list prints it,
+// which commands take too, and its bytes stand beside it.
+func idJSON(o map[string]any, id string) {
+	if utf8.ValidString(id) {
+		o["id"] = id
+		return
+	}
+	o["id"] = strconv.Quote(id)
+	o["id_base64"] = base64.StdEncoding.EncodeToString([]byte(id))
 }
 
 func text(o map[string]any, name string, value []byte) {

@@ -2,25 +2,20 @@ package cli
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"path/filepath"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/onceward/onceward/sqlstore"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 )
 
 // opened is a config file together with its open store.
 type opened struct {
 	*config.Config
-	db    *sql.DB
+	db    *database.Database
 	store *sqlstore.Store
 }
 
@@ -31,18 +26,16 @@ func openStore(ctx context.Context, file string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(cfg.Store.Path); err != nil {
-		return nil, fmt.Errorf("the database %s does not exist yet; onceward run, publish or migrate up create it", cfg.Store.Path)
+	if path := cfg.Store.Path; path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("the database %s does not exist yet; onceward run, publish or migrate up create it", path)
+		}
 	}
 	o, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
-	have, want, err := o.store.SchemaVersion(ctx)
-	if err == nil && have != want {
-		err = wrongVersion(have, want)
-	}
-	if err != nil {
+	if err := o.needTables(ctx); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
@@ -50,45 +43,57 @@ func openStore(ctx context.Context, file string) (*opened, error) {
 
 // open opens the database of a config and creates its file if need be, but no tables.
 func open(cfg *config.Config) (*opened, error) {
-	db, err := sql.Open("sqlite", dsn(cfg.Store.Path))
+	db, err := database.Open(cfg.Store)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", cfg.Store.Path, err)
+		return nil, cfg.Errorf("store", "%v", err)
 	}
-	store, err := sqlstore.SQLite(db, nil)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Store.Path, err), db.Close())
-	}
-	return &opened{cfg, db, store}, nil
+	return &opened{cfg, db, db.Store}, nil
 }
 
 // Close closes the database.
 func (o *opened) Close() error { return o.db.Close() }
 
-// dsn opens an SQLite file such that a commit is durable, a writer waits for another instead of
-// failing, foreign keys are enforced, and a word in double quotes is a name and never a text.
-func dsn(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
+// makeTables creates the store's tables where the program does that by itself, and else needs them.
+func (o *opened) makeTables(ctx context.Context) error {
+	if !o.db.OwnTables() {
+		return o.needTables(ctx)
 	}
-	q := url.Values{
-		"_pragma": {"busy_timeout(2000)", "synchronous(FULL)", "foreign_keys(ON)"},
-		"_dqs":    {"0"},
-	}
-	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+	return o.of(o.store.Migrate(ctx))
 }
 
-func wrongVersion(have, want int) error {
+// needTables refuses a database without tables that this program can use.
+func (o *opened) needTables(ctx context.Context) error {
+	have, want, err := o.store.SchemaVersion(ctx)
+	if err != nil {
+		return o.of(err)
+	}
+	return o.compare(have, want)
+}
+
+// of says which database an error is of.
+func (o *opened) of(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the database %s: %w", o.Store.Text, err)
+}
+
+// compare is nil if the tables have the version that is needed.
+func (o *opened) compare(have, want int) error {
+	db := "the database " + o.Store.Text
 	switch {
 	case have == 0:
-		return errors.New("the database has no tables of Onceward yet; run: onceward migrate up CONFIG")
+		return fmt.Errorf("%s has no tables of Onceward yet; run: onceward migrate up %s", db, o.File)
 	case have < want:
-		return fmt.Errorf("the database's tables have version %d, and this program needs %d; run: onceward migrate up CONFIG", have, want)
+		return fmt.Errorf("%s has tables of version %d, and this program needs version %d; run: onceward migrate up %s", db, have, want, o.File)
+	case have > want:
+		return fmt.Errorf("%s has tables of version %d, and this program knows version %d only; use a newer program", db, have, want)
 	}
-	return fmt.Errorf("the database's tables have version %d, and this program knows %d only; use a newer program", have, want)
+	return nil
 }
 
 // setup runs the user's own SQL file.
-func (o *opened) setup(ctx context.Context) (err error) {
+func (o *opened) setup(ctx context.Context) error {
 	if o.Setup == "" {
 		return nil
 	}
@@ -96,33 +101,13 @@ func (o *opened) setup(ctx context.Context) (err error) {
 	if err != nil {
 		return o.Errorf("setup", "%v", err)
 	}
-	conn, err := o.db.Conn(ctx)
-	if err != nil {
-		return err
+	switch err = o.db.Setup(ctx, string(text)); {
+	case err == nil:
+		return nil
+	case errors.Is(err, database.ErrOpenTransaction):
+		return o.Errorf("setup", "%s: %v", o.Setup, database.ErrOpenTransaction)
+	case o.db.Fault(err):
+		return o.Errorf("setup", "%s: %s", o.Setup, o.db.Refusal(err))
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	_, err = conn.ExecContext(ctx, string(text))
-	_, open := conn.ExecContext(ctx, "ROLLBACK")
-	switch {
-	case err != nil && faultOfSQL(err):
-		return o.Errorf("setup", "%s: %v", o.Setup, err)
-	case err != nil:
-		return fmt.Errorf("setup %s: %w", o.Setup, err)
-	case open == nil:
-		return o.Errorf("setup", "%s begins a transaction and does not commit it", o.Setup)
-	}
-	return nil
-}
-
-// faultOfSQL tells a mistake in a statement from trouble of the database.
-func faultOfSQL(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-		return true
-	}
-	return false
+	return fmt.Errorf("setup %s: %w", o.Setup, err)
 }

@@ -104,7 +104,7 @@ func (w *worker) writeSummary(ctx context.Context, b *strings.Builder, c *consum
 	if s.GivenBack > 0 {
 		line("given back", s.GivenBack, "not applied yet: they come again with the next run")
 	}
-	fmt.Fprintf(b, "  database       %s\n", w.store.Store.Path)
+	fmt.Fprintf(b, "  database       %s\n", w.store.Store.Text)
 }
 
 // nextRetry says when the next waiting message of a consumer is due.

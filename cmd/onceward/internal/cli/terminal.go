@@ -73,6 +73,14 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return thousands(int64(n)) + " " + thing + "s"
+}
+
 // thousands separates the digits of a number in groups.
 func thousands(n int64) string {
 	if n < 0 {

@@ -4,14 +4,14 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/internal/jsonpath"
@@ -30,12 +30,6 @@ type Config struct {
 	Consumers []*Consumer
 
 	lines map[string]int // where fields are
-}
-
-// Store is the database.
-type Store struct {
-	Path string // of the SQLite file
-	Text string // as configured, without a password
 }
 
 // Consumer is one entry of consumers.
@@ -107,6 +101,12 @@ type ID struct {
 // IsZero reports whether the broker's message id is meant.
 func (i ID) IsZero() bool { return !i.Content && i.Single == nil && i.Parts == nil }
 
+// HasHeader reports whether the id, or a part of it, is a header.
+func (i ID) HasHeader() bool {
+	isHeader := func(p Pick) bool { return p.Header != "" }
+	return i.Single != nil && isHeader(*i.Single) || slices.ContainsFunc(i.Parts, isHeader)
+}
+
 // Pick is a place in a message; exactly one field is set.
 type Pick struct {
 	Path     *jsonpath.Path
@@ -126,6 +126,7 @@ type Condition struct {
 type Handler struct {
 	Statements []Statement
 	Params     []Param
+	Dialect    sqltext.Dialect
 }
 
 // Statement is one entry of handler.sql.
@@ -139,6 +140,22 @@ type Statement struct {
 type Param struct {
 	Name string
 	Path jsonpath.Path
+}
+
+// RequireConsumers is an error if the config has none.
+func (c *Config) RequireConsumers() error {
+	if len(c.Consumers) > 0 {
+		return nil
+	}
+	return c.ErrorAt(1, "consumers", "missing: there is nothing to run")
+}
+
+// Place is a field's name and where it is, for texts.
+func (c *Config) Place(field string) string {
+	if line := c.lines[field]; line > 0 {
+		return fmt.Sprintf("%s (%s:%d)", field, c.File, line)
+	}
+	return fmt.Sprintf("%s (%s)", field, c.File)
 }
 
 // Errorf is an error about a field, such as "setup" or "consumers[0].source".
@@ -162,7 +179,7 @@ func Load(file string) (*Config, error) { return load(file, false) }
 func LoadStore(file string) (*Config, error) { return load(file, true) }
 
 func load(file string, storeOnly bool) (*Config, error) {
-	text, err := os.ReadFile(file) //nolint:gosec // the file that the user names
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, &Error{File: file, What: "the config file can't be read: " + plain(err)}
 	}
@@ -179,8 +196,13 @@ func load(file string, storeOnly bool) (*Config, error) {
 
 func (c *Config) read(root *node, storeOnly bool) {
 	var stored, consumers bool
+	for _, f := range fieldsOf(root) { // first, for it says how statements are read
+		if f.name == "store" && !f.value.null() {
+			c.readStore(f.value)
+		}
+	}
 	readers := map[string]func(*node){
-		"store":     func(n *node) { stored = true; c.readStore(n) },
+		"store":     func(*node) { stored = true },
 		"setup":     func(n *node) { c.Setup = c.readFile(n) },
 		"http":      c.readHTTP,
 		"consumers": func(n *node) { consumers = true; c.readConsumers(n) },
@@ -193,68 +215,23 @@ func (c *Config) read(root *node, storeOnly bool) {
 	}
 	root.each(readers)
 	if !stored && root.isMapping() {
-		root.doc.faultf(0, "store", "missing; add for example \"store: sqlite:onceward.db\"")
+		root.doc.faultf(1, "store", "missing; add for example \"store: sqlite:onceward.db\"")
 	}
 	if consumers {
 		c.checkTogether(root.doc)
 	}
 }
 
+// fieldsOf is mapping without a fault for what is none.
+func fieldsOf(n *node) []field {
+	if !n.isMapping() {
+		return nil
+	}
+	return n.mapping()
+}
+
 // at remembers a field's line for later errors.
 func (c *Config) at(n *node) { c.lines[n.path] = n.line }
-
-func (c *Config) readStore(n *node) {
-	c.at(n)
-	s, ok := n.text()
-	if !ok {
-		return
-	}
-	kind, rest, _ := strings.Cut(s, ":")
-	switch kind {
-	case "sqlite":
-		if rest == "" {
-			n.faultf("the path of the database file is missing, as in sqlite:payments.db")
-			return
-		}
-		if strings.ContainsAny(rest, "?#") || strings.HasPrefix(rest, ":memory:") || strings.HasPrefix(rest, "//") {
-			n.faultf("sqlite: takes the path of a file and nothing else")
-			return
-		}
-		c.Store = Store{Path: c.resolve(rest), Text: s}
-		c.checkDatabase(n)
-	case "postgres", "postgresql", "mysql":
-		n.faultf("%s is not built in yet; use sqlite:PATH", redact(s))
-	default:
-		n.faultf("%s is no store; use sqlite:PATH", redact(s))
-	}
-}
-
-// checkDatabase finds out early what would otherwise be a database error without a line.
-func (c *Config) checkDatabase(n *node) {
-	switch info, err := os.Stat(c.Store.Path); {
-	case err == nil && info.IsDir():
-		n.faultf("%s is a directory", c.Store.Path)
-	case errors.Is(err, fs.ErrNotExist):
-		if dir, err := os.Stat(filepath.Dir(c.Store.Path)); err != nil || !dir.IsDir() {
-			n.faultf("%s: the directory does not exist", c.Store.Path)
-		}
-	case err != nil:
-		n.faultf("%s: %s", c.Store.Path, plain(err))
-	}
-}
-
-// redact removes the password of a URL.
-func redact(s string) string {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" {
-		kind, _, _ := strings.Cut(s, ":")
-		return kind + ":…"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…" // some drivers take a password there
-	}
-	return u.Redacted()
-}
 
 // resolve makes a path relative to the config file's directory.
 func (c *Config) resolve(path string) string {
@@ -280,7 +257,7 @@ func (c *Config) checkFile(n *node, s string) string {
 		n.faultf("%s", sources.NotRegular(path, info)) // opening a pipe would wait for its writer
 		return path
 	}
-	f, err := os.Open(path) //nolint:gosec // the file that the user names
+	f, err := os.Open(path)
 	if err != nil {
 		n.faultf("%s: %s", path, plain(err))
 		return path
@@ -295,8 +272,13 @@ func (c *Config) readHTTP(n *node) {
 	if !ok {
 		return
 	}
-	if _, _, err := net.SplitHostPort(s); err != nil {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil || port == "" {
 		n.faultf("%q is not an address like localhost:8080", s)
+		return
+	}
+	if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil { // asks no server
+		n.faultf("%q: there is no port %s; ports are 0 to 65535", s, port)
 		return
 	}
 	c.HTTP = s

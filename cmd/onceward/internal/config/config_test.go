@@ -112,8 +112,12 @@ func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 		{"other placeholders", edit("= :account", "= ?"), `onceward.yaml:13: consumers[0].handler.sql[0].run: parameters are written :name, not ?`},
 		{"rows of a query", edit("UPDATE accounts SET cents = cents - :cents WHERE id = :account", "SELECT :cents, :account"), `onceward.yaml:13: consumers[0].handler.sql[0]: rows has a meaning for INSERT, UPDATE and DELETE only, not for SELECT; remove it`},
 		{"bad rows", edit("rows: 1", "rows: one"), `onceward.yaml:14: consumers[0].handler.sql[0].rows: "one" is not a whole number from 0 to 1073741824`},
-		{"other store", edit("sqlite:payments.db", "postgres://u:secret@h/db?password=secret"), `onceward.yaml:1: store: postgres://u:xxxxx@h/db?… is not built in yet; use sqlite:PATH`},
-		{"odd store", edit("sqlite:payments.db", "oracle:u/secret@h"), `onceward.yaml:1: store: oracle:u/secret@h is no store; use sqlite:PATH`},
+		{"unknown option", edit("sqlite:payments.db", "mysql://u:secret@h/db?multiStatements=true"), `onceward.yaml:1: store: unknown option after the ?; known here are allow_lossy_commits, table_prefix, transaction_pooling, tls`},
+		{"odd store", edit("sqlite:payments.db", "oracle:u/secret@h"), `onceward.yaml:1: store: oracle:… is no store; use sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE`},
+		{"no database", edit("sqlite:payments.db", "mysql://u:secret@h"), `onceward.yaml:1: store: user, host or database is missing, as in mysql://USER:PASSWORD@HOST:3306/DATABASE`},
+		{"bad port", edit("sqlite:payments.db", "postgres://u@h:70000/db"), `onceward.yaml:1: store: the port is not between 1 and 65535`},
+		{"bad prefix", edit("sqlite:payments.db", "postgres://u@h/db?table_prefix=A-"), `onceward.yaml:1: store: table_prefix must be lower-case letters, digits and _, at most 31, and not begin with a digit`},
+		{"quotes of another database", strings.Replace(edit("sqlite:payments.db", "postgres://u@h/db"), "id = :account", "id = $$:account", 1), `onceward.yaml:13: consumers[0].handler.sql[0].run: $$ is not closed`},
 		{"store without a directory", edit("payments.db", "nowhere/payments.db"), `onceward.yaml:1: store: DIR/nowhere/payments.db: the directory does not exist`},
 		{"store is a directory", edit("payments.db", "folder"), `onceward.yaml:1: store: DIR/folder is a directory`},
 		{"setup missing", edit("schema.sql", "no.sql"), `onceward.yaml:2: setup: DIR/no.sql: no such file or directory`},
@@ -128,9 +132,17 @@ func TestLoadNamesLineAndField(t *testing.T) { //nolint:funlen // a table
 		{"retention of a file", edit("retention: forever", "retention: 30d"), `onceward.yaml:23: consumers[0].retention: a file is read from its start each time, so its messages must be remembered for ever; write forever, or leave it out`},
 		{"relays", good + "relays: []\n", `onceward.yaml:24: relays: relays are not built in yet`},
 		{"bad address", edit("localhost:0", "8080"), `onceward.yaml:3: http: "8080" is not an address like localhost:8080`},
+		{"port out of range", edit("localhost:0", "localhost:99999"), `onceward.yaml:3: http: "localhost:99999": there is no port 99999; ports are 0 to 65535`},
+		{"no port", edit("localhost:0", "'localhost:'"), `onceward.yaml:3: http: "localhost:" is not an address like localhost:8080`},
+		{"store without a kind", edit("sqlite:payments.db", "foo.db"), `onceward.yaml:1: store: "foo.db" does not say what kind of store it is; did you mean sqlite:foo.db?`},
+		{"header of a line", edit("$.payment_id", "header:x"), `onceward.yaml:8: consumers[0].id: lines of file have no headers; use a JSON path such as $.id, or content`},
+		{"header of a line in a list", strings.Replace(edit("$.payment_id", "[$.a, header:x]"), "file:payments.ndjson", "stdin", 1), `onceward.yaml:8: consumers[0].id: lines of stdin have no headers; use a JSON path such as $.id, or content`},
+		{"key in a header of a line", edit("key: $.account", "key: header:account"), `onceward.yaml:9: consumers[0].key: lines of file have no headers; use a JSON path such as $.account`},
+		{"unclosed variable", edit("$.account\n    match", "${NOPE\n    match"), `onceward.yaml:9: consumers[0].key: ${ is not followed by a variable's name and }, as in ${NAME}; for ${ itself write $${`},
+		{"variable without a name", edit("payments.db", "${}.db"), `onceward.yaml:1: store: ${ is not followed by a variable's name and }, as in ${NAME}; for ${ itself write $${`},
 		{"syntax", "store: [a\n", `onceward.yaml:1: sequence end token ']' not found`},
 		{"field twice", "store: sqlite:a\nstore: sqlite:b\n", `onceward.yaml:2: mapping key "store" already defined at [1:1]`},
-		{"no store", "http: localhost:0\n", `onceward.yaml: store: missing; add for example "store: sqlite:onceward.db"`},
+		{"no store", "http: localhost:0\n", `onceward.yaml:1: store: missing; add for example "store: sqlite:onceward.db"`},
 		{"empty", "\n", `onceward.yaml: the config file is empty`},
 		{"no mapping", "- a\n", `onceward.yaml:1: fields are expected here, as in "name: value"`},
 		{"consumer is text", "store: sqlite:a\nconsumers: [a]\n", `onceward.yaml:2: consumers[0]: fields are expected here, as in "name: value"`},
@@ -175,9 +187,50 @@ func TestVariablesAreExpandedInScalars(t *testing.T) {
 	if err != nil || filepath.Base(c.Store.Path) != "a b: [c.db" {
 		t.Errorf("%v %v", c.Store, err)
 	}
+	c, err = Load(inDir(t, edit("payments.db", "$${x$${.db")))
+	if err != nil || filepath.Base(c.Store.Path) != "${x${.db" {
+		t.Errorf("%v %v", c.Store, err)
+	}
 	c, err = Load(inDir(t, edit("payments.db", "$${DB}$DB$$.db")))
 	if err != nil || filepath.Base(c.Store.Path) != "${DB}$DB$$.db" {
 		t.Errorf("%v %v", c.Store, err)
+	}
+}
+
+func TestServersAndTheirOptions(t *testing.T) {
+	t.Setenv("PASSWORD", "s3cr3t")
+	c, err := Load(inDir(t, edit("sqlite:payments.db", "postgresql://app:${PASSWORD}@db:5433/shop?sslmode=disable&table_prefix=once_&allow_lossy_commits=true")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.Store
+	if s.Kind != Postgres || s.Text != "postgres://app@db:5433/shop" || s.TablePrefix != "once_" || !s.AllowLossyCommits || s.TransactionPooling {
+		t.Errorf("%+v", s)
+	}
+	if got := s.URL.String(); got != "postgresql://app:s3cr3t@db:5433/shop?sslmode=disable" {
+		t.Errorf("the URL is %s", got)
+	}
+	if got := c.Consumers[0].Handler.Statements[0].SQL.Text; !strings.Contains(got, "cents - $1 WHERE id = $2") {
+		t.Errorf("the statement is %s", got)
+	}
+}
+
+// A password that is not encoded gives a URL another meaning, and then any part of it can be a part of
+// the password.
+func TestFaultsOfAStoreDoNotTellThePassword(t *testing.T) {
+	for _, password := range []string{"s3/cr3t", "s3@cr3t", "s3:cr3t", "s3#cr3t", "s3?cr3t", "s3%cr3t", "s3?cr3t=1", "s3/cr3t@x", "s3 cr3t", "12/cr3t", "12?s3&cr3t"} {
+		for _, scheme := range []string{"postgres", "mysql", "oracle", "amqp"} {
+			c, err := Load(inDir(t, edit("sqlite:payments.db", "'"+scheme+"://app:"+password+"@db.example/shop'")))
+			if err == nil {
+				if got, _ := c.Store.URL.User.Password(); got != password || strings.Contains(c.Store.Text, "cr3t") {
+					t.Errorf("%s: the password is taken for %s, and the store is %s", password, got, c.Store.Text)
+				}
+				continue
+			}
+			if text := err.Error(); strings.Contains(text, "cr3t") || strings.Contains(text, "s3") {
+				t.Errorf("%s: %s", password, text)
+			}
+		}
 	}
 }
 

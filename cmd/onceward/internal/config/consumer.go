@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ func (c *Config) readConsumers(n *node) {
 		n.faultf("there is no consumer")
 	}
 	for i, item := range list {
-		k := &Consumer{index: i}
+		k := &Consumer{index: i, Handler: Handler{Dialect: c.Store.Dialect()}}
 		c.Consumers = append(c.Consumers, k)
 		c.readConsumer(k, item)
 	}
@@ -203,7 +204,7 @@ func (h *Handler) readStatement(n *node) {
 			if !ok {
 				return
 			}
-			parsed, err := sqltext.Parse(text)
+			parsed, err := sqltext.Parse(h.Dialect, text)
 			if err != nil {
 				v.faultf("%v", err)
 			}
@@ -279,6 +280,9 @@ func (k *Consumer) check(n *node, seen map[string]bool) {
 	if s.BackoffFirst > 0 && s.BackoffMost > 0 && s.BackoffFirst > s.BackoffMost {
 		faultf("backoff", "first is longer than most")
 	}
+	if k.Source.Kind == File || k.Source.Kind == Stdin {
+		k.checkLines(faultf)
+	}
 	switch k.Guarantee {
 	case EffectivelyOnce:
 		lines := k.Source.Kind == File || k.Source.Kind == Stdin
@@ -290,6 +294,17 @@ func (k *Consumer) check(n *node, seen map[string]bool) {
 		}
 	case AtLeastOnce, AtMostOnce:
 		k.checkPlain(seen, faultf)
+	}
+}
+
+// checkLines refuses what lines do not have.
+func (k *Consumer) checkLines(faultf func(name, format string, args ...any)) {
+	const what = "lines of %s have no headers; use a JSON path such as $.%s"
+	if k.ID.HasHeader() {
+		faultf("id", what+", or content", k.Source.Kind, "id")
+	}
+	if k.Key != nil && k.Key.Header != "" {
+		faultf("key", what, k.Source.Kind, k.Key.Header)
 	}
 }
 
@@ -337,4 +352,17 @@ func queueCure(s Source) string {
 		return fmt.Sprintf("; give each consumer a queue of its own, and publish to both, or one consumer more lanes for %s", s)
 	}
 	return ""
+}
+
+// redact removes the password of a URL.
+func redact(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" {
+		kind, _, _ := strings.Cut(s, ":")
+		return kind + ":…"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…" // some drivers take a password there
+	}
+	return u.Redacted()
 }

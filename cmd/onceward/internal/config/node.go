@@ -256,14 +256,19 @@ func (n *node) isText() bool {
 	return false
 }
 
-var variable = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+var variable = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*\})?`)
 
-// expand replaces ${NAME} by the environment's value; $${NAME} stands for ${NAME} itself.
+// expand replaces ${NAME} by the environment's value; $${ stands for ${ itself.
 func (n *node) expand(s string) (string, bool) {
 	ok := true
 	s = variable.ReplaceAllStringFunc(s, func(m string) string {
 		if strings.HasPrefix(m, "$$") {
 			return m[1:]
+		}
+		if m == "${" {
+			n.faultf("${ is not followed by a variable's name and }, as in ${NAME}; for ${ itself write $${")
+			ok = false
+			return m
 		}
 		name := m[2 : len(m)-1]
 		v, set := n.doc.env(name)

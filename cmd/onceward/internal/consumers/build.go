@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward"
 
 	"github.com/onceward/onceward/cmd/onceward/internal/config"
+	"github.com/onceward/onceward/cmd/onceward/internal/database"
 	"github.com/onceward/onceward/cmd/onceward/internal/handlers"
 	"github.com/onceward/onceward/cmd/onceward/internal/sources"
 )
@@ -34,7 +35,7 @@ type Consumer struct {
 // Params are what consumers are made of.
 type Params struct {
 	Config *config.Config
-	DB     *sql.DB
+	DB     *database.Database
 	Store  Store
 	Stdin  io.Reader
 	Logger *slog.Logger
@@ -72,7 +73,7 @@ func Close(all []*Consumer) error {
 func build(ctx context.Context, p *Params, k *config.Consumer) (*Consumer, error) {
 	h, err := handlers.NewSQL(ctx, p.DB, &k.Handler)
 	if err != nil {
-		return nil, statementError(p.Config, k, err)
+		return nil, statementError(p, k, err)
 	}
 	c := &Consumer{Config: k, handler: h}
 	src := c.source(p)
@@ -83,12 +84,12 @@ func build(ctx context.Context, p *Params, k *config.Consumer) (*Consumer, error
 }
 
 // statementError names the statement. The database's own trouble is no fault of the config.
-func statementError(cfg *config.Config, k *config.Consumer, err error) error {
-	if st, ok := errors.AsType[*handlers.StatementError](err); ok {
+func statementError(p *Params, k *config.Consumer, err error) error {
+	if st, ok := errors.AsType[*handlers.StatementError](err); ok && p.DB.Fault(st.Err) {
 		field := fmt.Sprintf("%s.sql[%d].run", k.Field("handler"), st.Index)
-		return cfg.ErrorAt(k.Handler.Statements[st.Index].Line, field, "the database refuses it: %v", st.Err)
+		return p.Config.ErrorAt(k.Handler.Statements[st.Index].Line, field, "the database refuses it: %s", p.DB.Refusal(st.Err))
 	}
-	return err
+	return fmt.Errorf("consumer %s: prepare its statements: %w", k.Name, err)
 }
 
 func refusal(cfg *config.Config, k *config.Consumer, err error) error {

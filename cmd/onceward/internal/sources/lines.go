@@ -49,12 +49,13 @@ type lines struct {
 	offset int64  // of buf[start] in the stream
 	number int64  // of the line that was cut last
 	limit  int
+	fresh  bool         // nothing has been cut yet, and the stream begins here
 	err    error        // of the reader, once it has failed or ended
 	over   func() error // if set, asked before each read: why to read no more
 }
 
 func newLines(r io.Reader, offset, number int64) *lines {
-	return &lines{r: r, offset: offset, number: number, limit: lineLimit}
+	return &lines{r: r, offset: offset, number: number, limit: lineLimit, fresh: offset == 0}
 }
 
 // buffered reports whether next will return without reading.
@@ -64,6 +65,9 @@ func (l *lines) buffered() bool {
 
 // next returns the next line, or the reader's error, which is io.EOF at the end.
 func (l *lines) next() (line, error) {
+	if l.fresh {
+		l.skipMark()
+	}
 	searched := 0
 	for {
 		rest := l.buf[l.start:]
@@ -85,6 +89,20 @@ func (l *lines) next() (line, error) {
 		}
 		l.fill()
 	}
+}
+
+// byteOrderMark is what some programs for Windows begin a text in UTF-8 with. It is no part of the text.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+func (l *lines) skipMark() {
+	for len(l.buf)-l.start < len(byteOrderMark) && l.err == nil && bytes.HasPrefix(byteOrderMark, l.buf[l.start:]) {
+		l.fill()
+	}
+	if bytes.HasPrefix(l.buf[l.start:], byteOrderMark) {
+		l.start += len(byteOrderMark)
+		l.offset += int64(len(byteOrderMark))
+	}
+	l.fresh = false
 }
 
 // cut takes n bytes as a line, and end bytes more.

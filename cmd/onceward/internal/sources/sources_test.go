@@ -49,6 +49,13 @@ func TestLinesEndWithLFOrCRLFAndTheLastNeedsNoEnd(t *testing.T) {
 		"\r\n":           "1@2:|",
 		"a\rb\n":         "1@4:a\rb|",
 		"a\r":            "1@2:a\r|",
+		"\ufeffa\nb\n":   "1@5:a|2@7:b|",
+		"\ufeff\ufeffa":  "1@7:\ufeffa|",
+		"\ufeff\n":       "1@4:|",
+		"\ufeff":         "",
+		"\xef\xbba\n":    "1@4:\xef\xbba|",
+		"\xef":           "1@1:\xef|",
+		"a\n\ufeffb":     "1@2:a|2@6:\ufeffb|",
 		"\xff\xfe\n\x00": "1@3:\xff\xfe|2@4:\x00|",
 	} {
 		for name, r := range map[string]io.Reader{
@@ -257,6 +264,19 @@ func TestResumingFileGoesOnBehindTheFinishedPrefix(t *testing.T) {
 	if ins = wantBodies(t, s, 9, "e,"); ins[0].Redelivered {
 		t.Error("nothing was started with a message that is new after a clean end")
 	}
+	closeSession(t, s)
+}
+
+func TestResumingFileBehindAByteOrderMark(t *testing.T) {
+	path, store := write(t, "\ufeffa\nb"), memory.NewStore()
+	s := subscribe(t, resuming(path, store, false))
+	settle(t, s, wantBodies(t, s, 1, "a,")...)
+	closeSession(t, s)
+	s = subscribe(t, resuming(path, store, false))
+	settle(t, s, wantBodies(t, s, 1, "b,")...)
+	closeSession(t, s)
+	s = subscribe(t, resuming(path, store, false))
+	wantBodies(t, s, 1, "EOF")
 	closeSession(t, s)
 }
 

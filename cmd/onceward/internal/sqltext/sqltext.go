@@ -5,46 +5,109 @@ package sqltext
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// Statement is one SQL statement whose parameters are numbered by their place.
-type Statement struct {
-	Text string   // with ? in place of each :name
-	Args []string // the name behind each ?, in order; a name used twice is here twice
-	Verb string   // the first word, in capitals
-}
+// Dialect says whose rules for quotes and comments a text follows, and how its parameters are marked.
+type Dialect int
 
-// forbidden are first words of statements that a handler must not run, since the transaction is not
-// its own.
-var forbidden = map[string]string{
-	"BEGIN": "", "COMMIT": "", "END": "", "ROLLBACK": "", "SAVEPOINT": "", "RELEASE": "",
-	"START": "", "ABORT": "",
-	"PRAGMA": "put it into the setup file", "ATTACH": "put it into the setup file",
-	"DETACH": "put it into the setup file", "VACUUM": "run it by hand, while no consumer runs",
+// The dialects.
+const (
+	SQLite Dialect = iota
+	Postgres
+	MySQL // and MariaDB
+)
+
+// Statement is one SQL statement whose parameters are marked as its dialect does it.
+type Statement struct {
+	// Text has $1, $2 … in place of each :name for Postgres, and ? for others.
+	Text string
+	// Args are the names behind the marks, in order. For Postgres a name used twice has one mark; for
+	// others it is here twice.
+	Args []string
+	Verb string // the first word, in capitals
+
+	parts []string // the text between the marks
 }
 
 // Parse reads one statement. A text with none or several, with parameters other than :name, or that
 // would begin or end a transaction is an error.
-func Parse(text string) (*Statement, error) {
-	p := parser{src: text}
+func Parse(d Dialect, text string) (*Statement, error) {
+	p := parser{dialect: d, src: text}
 	for p.pos < len(p.src) {
 		if err := p.token(); err != nil {
 			return nil, err
 		}
 	}
-	if p.first == "" {
+	if len(p.words) == 0 {
 		return nil, errors.New("there is no statement here")
 	}
-	verb := strings.ToUpper(p.first)
-	if cure, bad := forbidden[verb]; bad {
-		if cure == "" {
-			cure = "the transaction is begun and committed for the handler, together with the record that the message is done"
-		}
-		return nil, fmt.Errorf("%s is not for handlers: %s", verb, cure)
+	if err := refuse(d, p.words); err != nil {
+		return nil, err
 	}
-	return &Statement{Text: strings.TrimSpace(p.out.String()), Args: p.args, Verb: verb}, nil
+	p.parts = append(p.parts, p.out.String())
+	s := &Statement{Verb: p.words[0], parts: trim(p.parts)}
+	s.mark(d, p.names)
+	return s, nil
 }
+
+// trim removes space around the whole.
+func trim(parts []string) []string {
+	parts[0] = strings.TrimLeft(parts[0], " \t\r\n\f")
+	last := len(parts) - 1
+	parts[last] = strings.TrimRight(parts[last], " \t\r\n\f")
+	return parts
+}
+
+// mark fills in Text and Args.
+func (s *Statement) mark(d Dialect, names []string) {
+	var b strings.Builder
+	for i, part := range s.parts {
+		b.WriteString(part)
+		if i == len(names) {
+			break
+		}
+		if d != Postgres {
+			b.WriteByte('?')
+			s.Args = append(s.Args, names[i])
+			continue
+		}
+		n := slices.Index(s.Args, names[i])
+		if n < 0 {
+			n = len(s.Args)
+			s.Args = append(s.Args, names[i])
+		}
+		b.WriteString("$" + strconv.Itoa(n+1))
+	}
+	s.Text = b.String()
+}
+
+// Decimals is Text for MySQL with marks that stand for exact decimal numbers, as places[i] says of
+// the i-th: with so many digits after the point, or of no declared type if it is negative. For MySQL
+// a text in arithmetic is a binary floating-point number.
+func (s *Statement) Decimals(places []int) string {
+	var b strings.Builder
+	for i, part := range s.parts {
+		b.WriteString(part)
+		switch {
+		case i == len(places):
+		case places[i] < 0:
+			b.WriteByte('?')
+		default:
+			fmt.Fprintf(&b, "CAST(? AS DECIMAL(%d, %d))", MostDigits, places[i])
+		}
+	}
+	return b.String()
+}
+
+// MostDigits and MostPlaces are how many digits a decimal number of MySQL can have, and how many of
+// them after the point.
+const (
+	MostDigits = 65
+	MostPlaces = 30
+)
 
 // Writes reports whether the statement says how many rows it has changed.
 func (s *Statement) Writes() bool {
@@ -56,34 +119,30 @@ func (s *Statement) Writes() bool {
 }
 
 type parser struct {
-	src   string
-	pos   int
-	out   strings.Builder
-	args  []string
-	first string // the first word
-	ended bool   // a semicolon was seen
+	dialect Dialect
+	src     string
+	pos     int
+	out     strings.Builder // since the last parameter
+	parts   []string        // before
+	names   []string        // of the parameters
+	words   []string        // the first two, in capitals
+	ended   bool            // a semicolon was seen
 }
 
 // token copies the next token to out.
 func (p *parser) token() error {
 	c := p.src[p.pos]
-	switch {
-	case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f':
-		p.copy(1)
+	switch n, kept, err := p.comment(); {
+	case err != nil:
+		return err
+	case kept:
+		p.copy(n)
 		return nil
-	case strings.HasPrefix(p.src[p.pos:], "--"):
-		n := strings.IndexByte(p.src[p.pos:], '\n')
-		if n < 0 {
-			n = len(p.src) - p.pos
-		}
+	case n > 0:
 		p.skip(n)
 		return nil
-	case strings.HasPrefix(p.src[p.pos:], "/*"):
-		n := strings.Index(p.src[p.pos+2:], "*/")
-		if n < 0 {
-			return errors.New("a comment is not closed by */")
-		}
-		p.skip(n + 4)
+	case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f':
+		p.copy(1)
 		return nil
 	case c == ';':
 		p.ended = true
@@ -93,63 +152,59 @@ func (p *parser) token() error {
 	if p.ended {
 		return errors.New("there are several statements here; give each a run of its own, in the order in which they are to run")
 	}
+	switch c {
+	case '\'', '"', '`', '[', '$':
+		if done, err := p.text(c); done || err != nil {
+			return err
+		}
+	}
 	return p.word(c)
 }
 
-// word copies a token that is neither space, comment nor semicolon.
+// word copies a token that is neither space, comment, quoted text nor semicolon.
 func (p *parser) word(c byte) error {
+	rest := p.src[p.pos:]
+	w := identifier(rest)
 	switch {
-	case c == '\'' || c == '"' || c == '`':
-		return p.quoted(c)
-	case c == '[':
-		return p.quoted(']')
-	case c == ':' && strings.HasPrefix(p.src[p.pos:], "::"):
-		p.copy(2) // a cast
+	case strings.HasPrefix(rest, "::"), strings.HasPrefix(rest, ":="):
+		p.copy(2) // a cast, a named argument
 	case c == ':':
 		return p.parameter()
-	case c == '?' || c == '@' || c == '$':
-		return fmt.Errorf("parameters are written :name, not %c%s", c, identifier(p.src[p.pos+1:]))
-	case identifier(p.src[p.pos:]) != "":
-		w := identifier(p.src[p.pos:])
-		if p.first == "" {
-			p.first = w
-		}
+	case c == '$', c == '?' && p.dialect != Postgres, c == '@' && p.dialect != Postgres: // operators of Postgres
+		return fmt.Errorf("parameters are written :name, not %c%s", c, identifier(rest[1:]))
+	case w != "":
+		p.noteWord(strings.ToUpper(w))
 		p.copy(len(w))
-	default:
-		if p.first == "" {
-			p.first = string(c)
+		for p.pos < len(p.src) && p.src[p.pos] == '$' && p.dialect != SQLite { // part of the name
+			p.copy(1 + len(identifier(p.src[p.pos+1:])))
 		}
+	default:
+		p.noteWord(string(c))
 		p.copy(1)
 	}
 	return nil
 }
 
+func (p *parser) noteWord(w string) {
+	if len(p.words) < 2 {
+		p.words = append(p.words, w)
+	}
+}
+
 func (p *parser) parameter() error {
 	name := identifier(p.src[p.pos+1:])
+	if p.dialect == Postgres && (name == "" || '0' <= name[0] && name[0] <= '9') {
+		p.copy(1) // the bounds of a slice of an array
+		return nil
+	}
 	if name == "" {
 		return errors.New("a parameter's name is missing after ':'")
 	}
-	p.args = append(p.args, name)
-	p.out.WriteByte('?')
+	p.names = append(p.names, name)
+	p.parts = append(p.parts, p.out.String())
+	p.out.Reset()
 	p.pos += 1 + len(name)
 	return nil
-}
-
-// quoted copies a text in quotes; the quote itself is written twice within it.
-func (p *parser) quoted(end byte) error {
-	open := p.src[p.pos]
-	for i := p.pos + 1; i < len(p.src); i++ {
-		if p.src[i] != end {
-			continue
-		}
-		if end != ']' && i+1 < len(p.src) && p.src[i+1] == end {
-			i++
-			continue
-		}
-		p.copy(i + 1 - p.pos)
-		return nil
-	}
-	return fmt.Errorf("%c is not closed", open)
 }
 
 func (p *parser) copy(n int) {
