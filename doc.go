@@ -48,6 +48,10 @@
 //
 // # Identity
 //
+// A consumer is its name: what it has finished is remembered under it. Under another name, or with
+// another Identity under the same name, every message is new. Nothing refuses such a change, so make
+// it on purpose.
+//
 // A message is the same if its id is the same, byte by byte: see [ID] for how producers make them, and
 // [Identity] for where consumers find them. A message without an id becomes a dead letter. The same
 // id with another body is a conflict, found by a [Fingerprint]: a dead letter too, unless
