@@ -372,6 +372,9 @@ func (b *bench) check() {
 		"Postgres": "ALTER DATABASE " + b.name + " SET synchronous_commit = off",
 		"MySQL":    "CREATE TABLE logs (k VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY) ENGINE = MyISAM",
 	}
+	_, errs := b.onceward(2, "check", "onceward.yaml")
+	b.wants(errs, "check does not run the setup file")
+	b.onceward(0, "run", "onceward.yaml")
 	out, _ := b.onceward(0, "check", "onceward.yaml")
 	b.wants(out, " 1", ": good\n", "types: effectively-once from file:messages.ndjson: good")
 	if _, err := b.db.ExecContext(b.Context(), ways[b.server.name]); err != nil {
