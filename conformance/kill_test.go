@@ -330,7 +330,7 @@ func (s *supervised) check(dead ...string) {
 
 // A process that kills itself at any step of its life, twice, and is started again, leaves each effect
 // once. The processes wait more than they work, so some steps are tried at the same time.
-func TestKillAtEveryStep(t *testing.T) {
+func TestKillAtEveryStep(t *testing.T) { //nolint:tparallel // only its own steps at the same time
 	const atATime = 4
 	stride := int64(1)
 	if testing.Short() {

@@ -53,7 +53,7 @@ func benchBatch(b *testing.B, n int, claim, update bool) {
 			if err != nil {
 				return err
 			}
-			defer st.Close()
+			defer st.Close() //nolint:errcheck // a benchmark
 			for i := range rs {
 				if _, err := st.ExecContext(ctx, (next-i)%1000); err != nil {
 					return err

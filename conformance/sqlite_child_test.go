@@ -75,7 +75,7 @@ func consumeForEver(file string) error {
 
 func startChild(t *testing.T, file string) (lines *bufio.Scanner, kill func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(os.Args[0]) //nolint:noctx // it is killed by hand
 	cmd.Env = append(os.Environ(), childFile+"="+file)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

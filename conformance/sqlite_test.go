@@ -19,7 +19,7 @@ import (
 // plainDriver is SQLite behind a connection that offers nothing beyond database/sql.
 const plainDriver = "sqlite without hooks"
 
-func init() { sql.Register(plainDriver, plain{&sqlite.Driver{}}) }
+func init() { sql.Register(plainDriver, plain{&sqlite.Driver{}}) } //nolint:gochecknoinits // drivers are registered once per process
 
 type plain struct{ driver.Driver }
 
@@ -31,7 +31,7 @@ func (d plain) Open(name string) (driver.Conn, error) {
 	return plainConn{c.(sqliteConn)}, nil
 }
 
-type sqliteConn interface {
+type sqliteConn interface { //nolint:interfacebloat // what database/sql looks for in a connection
 	driver.Conn
 	driver.ConnBeginTx
 	driver.ConnPrepareContext

@@ -86,7 +86,7 @@ func encodeHeaders(h onceward.Headers) ([]byte, error) {
 
 func decodeHeaders(b []byte) (h onceward.Headers, err error) {
 	if len(b) == 0 {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no headers are no error
 	}
 	if b[0] != '~' {
 		err = json.Unmarshal(b, &h)

@@ -276,7 +276,7 @@ func (p *prepared) get(ctx context.Context, tx *sql.Tx, text string) *sql.Stmt {
 }
 
 func (p *prepared) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) (sql.Result, error) {
-	if st := p.get(ctx, tx, text); st != nil {
+	if st := p.get(ctx, tx, text); st != nil { //nolint:sqlclosecheck // kept for the next transaction
 		return st.ExecContext(ctx, args...)
 	}
 	return tx.ExecContext(ctx, text, args...)
@@ -294,7 +294,7 @@ func (p *prepared) prepare(ctx context.Context, db *sql.DB) {
 	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // a busy pool is no reason to wait
 	defer cancel()
 	for _, text := range wanted {
-		st, err := db.PrepareContext(ctx, text)
+		st, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // kept with the store
 		if err != nil {
 			return
 		}
