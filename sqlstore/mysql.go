@@ -26,14 +26,7 @@ var mysqlFiles embed.FS
 // refuse a handler's COMMIT, or a statement with an implicit one, so Guarded is false; what the handler
 // does after one is rolled back.
 func MySQL(db *sql.DB, c *Config) (*Store, error) {
-	config, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if db == nil {
-		return nil, errors.New("onceward: sqlstore.MySQL: db is nil")
-	}
-	return open(db, newMySQL(config), config), nil
+	return open(db, c, newMySQL)
 }
 
 type mysql struct {

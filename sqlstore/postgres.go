@@ -24,14 +24,7 @@ var postgresFiles embed.FS
 //
 // Transactions run at READ COMMITTED whatever default_transaction_isolation says.
 func Postgres(db *sql.DB, c *Config) (*Store, error) {
-	config, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if db == nil {
-		return nil, errors.New("onceward: sqlstore.Postgres: db is nil")
-	}
-	return open(db, newPostgres(config), config), nil
+	return open(db, c, newPostgres)
 }
 
 type postgres struct {

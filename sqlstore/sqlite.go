@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -25,14 +24,7 @@ var sqliteFiles embed.FS
 // Config.LockTimeout, or longer if busy_timeout is, and then reads and writes without meeting
 // SQLITE_BUSY. SQLite returns at once; the first use connects.
 func SQLite(db *sql.DB, c *Config) (*Store, error) {
-	config, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if db == nil {
-		return nil, errors.New("onceward: sqlstore.SQLite: db is nil")
-	}
-	return open(db, newSQLite(config), config), nil
+	return open(db, c, newSQLite)
 }
 
 func newSQLite(c Config) *sqlite {

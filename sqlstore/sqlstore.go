@@ -133,8 +133,17 @@ type errorClasses interface {
 	lost(err error) bool
 }
 
-func open(db *sql.DB, d dialect, config Config) *Store {
-	return &Store{db: db, config: config, dialect: d, sql: d.statements()}
+// open is what the constructors of all dialects do.
+func open[D dialect](db *sql.DB, c *Config, build func(Config) D) (*Store, error) {
+	config, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, errors.New("onceward: sqlstore: db is nil")
+	}
+	d := build(config)
+	return &Store{db: db, config: config, dialect: d, sql: d.statements()}, nil
 }
 
 // String names the store for logs.
