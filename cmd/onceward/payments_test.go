@@ -422,8 +422,14 @@ func (e *expectation) checkConsistent(t *testing.T, dir string) int {
 // checkMoney compares the balances with the ledger and returns how many payments there are.
 func (e *expectation) checkMoney(t *testing.T, db *sql.DB, bytes textBytes) int {
 	t.Helper()
+	// One snapshot: a server may still be committing what a killed process has sent.
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
 	balances := maps.Clone(e.opening)
-	ledger := readLedger(t, db, bytes)
+	ledger := readLedger(t, tx, bytes)
 	for id, es := range ledger {
 		if len(es) > 1 {
 			t.Errorf("payment %q was made %d times", id, len(es))
@@ -432,7 +438,7 @@ func (e *expectation) checkMoney(t *testing.T, db *sql.DB, bytes textBytes) int 
 			balances[made.account] -= made.cents
 		}
 	}
-	got := readBalances(t, db, bytes)
+	got := readBalances(t, tx, bytes)
 	if len(got) == 0 && len(ledger) == 0 {
 		return 0 // killed between the statements of schema.sql
 	}
@@ -467,7 +473,7 @@ const sqliteBytes textBytes = "CAST(%s AS BLOB)"
 
 func (b textBytes) of(column string) string { return strings.ReplaceAll(string(b), "%s", column) }
 
-func readBalances(t *testing.T, db *sql.DB, bytes textBytes) map[string]int64 {
+func readBalances(t *testing.T, db querier, bytes textBytes) map[string]int64 {
 	t.Helper()
 	balances := map[string]int64{}
 	query(t, db, "SELECT "+bytes.of("id")+", cents FROM accounts", func(scan func(...any) error) error {
@@ -480,7 +486,12 @@ func readBalances(t *testing.T, db *sql.DB, bytes textBytes) map[string]int64 {
 	return balances
 }
 
-func readLedger(t *testing.T, db *sql.DB, bytes textBytes) map[string][]entry {
+// querier is a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func readLedger(t *testing.T, db querier, bytes textBytes) map[string][]entry {
 	t.Helper()
 	ledger := map[string][]entry{}
 	all := "SELECT " + bytes.of("payment_id") + ", " + bytes.of("account") + ", cents FROM ledger"
@@ -494,7 +505,7 @@ func readLedger(t *testing.T, db *sql.DB, bytes textBytes) map[string][]entry {
 	return ledger
 }
 
-func query(t *testing.T, db *sql.DB, text string, row func(scan func(...any) error) error) {
+func query(t *testing.T, db querier, text string, row func(scan func(...any) error) error) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), text)
 	if err != nil {
