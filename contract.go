@@ -28,6 +28,14 @@ type Source interface {
 type SubscribeParams struct {
 	Consumer string // the consumer's name, for a source that keeps its place per consumer
 	Prefetch int    // how many unsettled deliveries the consumer will hold
+	// Claim is set if the consumer deduplicates by position. The session calls it for each partition
+	// that it gains, before it delivers anything of it: gained has Log and Partition, and Next as far as
+	// the broker knows it. The session then reads from the Next that comes back, in order, without
+	// skipping, whatever the broker has stored, and puts the Epoch that comes back into the
+	// [Incoming.Position] of every delivery. Next 0 means that nothing is stored yet: the session begins
+	// where the source would, and that is never the end. Claim may wait for a transaction of the former
+	// owner. After its error the session delivers nothing of those partitions.
+	Claim func(ctx context.Context, gained []Position) (from []Position, err error)
 }
 
 // Session is one connection's, one channel's or one assignment's worth of deliveries. Receive is
@@ -105,6 +113,9 @@ type Capabilities struct {
 	DelayedRetry bool
 	// DeadLetters: Reject keeps the message where a person can find it.
 	DeadLetters bool
+	// Positions: the source is a log that can be read in order from a stored position, and every
+	// delivery has its Position. Only such a source can be read by position, with SubscribeParams.Claim.
+	Positions bool
 	// Horizon is how long after its first delivery a message may still be delivered again; zero:
 	// only until it is settled; [Forever]: always, as from a file that is read anew.
 	Horizon time.Duration
@@ -117,17 +128,23 @@ type StoreQueue interface {
 	Backing() Queue
 }
 
-// Publisher sends messages to a broker.
+// Publisher sends messages to a broker. Its methods may be called by several goroutines at once.
 type Publisher interface {
-	// Publish returns nil once every message is confirmed and routed, else a *[PublishError].
+	// Publish sends messages in their order, as persistent ones, and waits until the broker has confirmed
+	// each as stored and routed: then it returns nil, else a *[PublishError]. When ctx ends, those
+	// without a confirmation are in doubt. It connects, and connects again, by itself.
 	Publish(ctx context.Context, msgs ...*Message) error
+	// Close ends the connection. What is not confirmed by then is in doubt.
 	Close(ctx context.Context) error
 }
 
 // PublishError names the messages, by index, that were not confirmed. The others were.
 type PublishError struct {
-	Failed  map[int]error // the broker does not have them
-	InDoubt map[int]error // unknown: send them again with the same id
+	// Failed: the broker does not have them. An error marked [Permanent] will come again however often
+	// this message is sent: it is too large, can't be routed, has a header that the broker can't carry.
+	Failed map[int]error
+	// InDoubt: unknown, for the answer was lost. Send them again with the same id.
+	InDoubt map[int]error
 }
 
 func (e *PublishError) Error() string {
